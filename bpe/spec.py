@@ -1,0 +1,153 @@
+"""rules -> Spec: what a tokenizer *is*, as plain frozen data: no file format, no algorithm.
+
+A Spec is what formats.py reads from a file and what Tokenizer runs. Its blind spot: it does not
+know where it came from, nor how text is cut or merged; it only says with which rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# GPT-2's released encoder; ByteLevel(use_regex=True) means this pattern.
+GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+QWEN_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)  # Qwen2, Qwen2.5 and Qwen3: Llama 3's pattern with digits one by one
+
+LLAMA3_PATTERN = QWEN_PATTERN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+
+# Every byte of ordinary UTF-8 text. A vocabulary must have them all; vocabularies that were trained
+# without a full alphabet (SmolLM2's) lack some of the others: controls, C0, C1, F1, F2, F5-FF.
+TEXT_BYTES = (*b"\t\n\r", *range(0x20, 0x7F), *range(0x80, 0xC0), *range(0xC2, 0xF1), 0xF3)
+
+BEHAVIORS = ("Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedWithNext")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Cut each piece at the matches of a regex (Oniguruma syntax, as in tokenizer.json).
+
+    behavior says what becomes of a match: a piece of its own (Isolated), dropped (Removed), joined
+    with its neighbours of the same kind (Contiguous) or with the text before or after it.
+    invert swaps matches and the text between them.
+    """
+
+    pattern: str
+    behavior: str = "Isolated"
+    invert: bool = False
+
+    def __post_init__(self) -> None:
+        if self.behavior not in BEHAVIORS:
+            raise ValueError(f"split behavior {self.behavior!r} is none of {', '.join(BEHAVIORS)}")
+
+
+@dataclass(frozen=True)
+class PrefixSpace:
+    """Put one U+0020 in front of each piece that does not begin with one."""
+
+
+@dataclass(frozen=True)
+class Normalize:
+    """Unicode normalization: form is NFC, NFD, NFKC or NFKD."""
+
+    form: str
+
+
+@dataclass(frozen=True)
+class Lowercase:
+    """Lowercase each character by itself (no final-sigma rule)."""
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Replace each match of a regex by a literal text."""
+
+    pattern: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Prepend:
+    """Put a text in front of every non-empty segment."""
+
+    content: str
+
+
+@dataclass(frozen=True)
+class AddedToken:
+    """A token matched as a whole in the text, before any regex or merge sees it.
+
+    special tokens are control tokens: `encode` leaves their text alone unless it is allowed them.
+    lstrip and rstrip swallow the white space beside a match, single_word refuses a match inside a
+    word, normalized searches the normalized text instead of the raw one.
+    """
+
+    id: int
+    content: str
+    special: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    single_word: bool = False
+    normalized: bool = False
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """Keep at most max_length ids of a text, its post-processing ids included."""
+
+    max_length: int
+    direction: str = "Right"
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Fill up to length ids (None: only to a multiple), then to a multiple, with pad_id."""
+
+    pad_id: int
+    length: int | None = None
+    multiple_of: int | None = None
+    direction: str = "Right"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything that decides which ids a text gets, and which bytes an id gives back.
+
+    vocab holds the byte-level tokens only; added tokens stand in added_tokens with their own ids
+    (where a file lists one in both, the two agree). merges are pairs of ids, best rank first.
+    """
+
+    vocab: Mapping[bytes, int]  # token bytes -> id
+    merges: tuple[tuple[int, int], ...]  # (left id, right id) in rank order; a repeat re-ranks
+    pre_tokenizer: tuple[Split | PrefixSpace, ...]
+    normalizer: tuple[Normalize | Lowercase | Replace | Prepend, ...] = ()
+    added_tokens: tuple[AddedToken, ...] = ()
+    ignore_merges: bool = False  # a whole piece that is a token is never merged (Llama 3)
+    prefix_ids: tuple[int, ...] = ()  # what add_special_tokens=True puts in front (BOS) ...
+    suffix_ids: tuple[int, ...] = ()  # ... and behind
+    truncation: Truncation | None = None
+    padding: Padding | None = None
+    chat_templates: Mapping[str, str] = field(default_factory=dict)  # name -> Jinja source
+    named_tokens: Mapping[str, str] = field(default_factory=dict)  # "bos_token" -> its text
+
+    def __post_init__(self) -> None:
+        missing = [f"{byte:02X}" for byte in TEXT_BYTES if bytes([byte]) not in self.vocab]
+        if missing:
+            shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
+            raise ValueError(
+                f"the vocabulary has no token for {len(missing)} of the bytes that text is made of "
+                f"({shown}), so this is not a byte-level vocabulary"
+            )
+        owners: dict[int, str] = {}
+        for token in self.added_tokens:
+            if not token.content:
+                raise ValueError(f"added token {token.id} is empty, so it would match everywhere")
+            if owners.setdefault(token.id, token.content) != token.content:
+                raise ValueError(
+                    f"id {token.id} is given to {owners[token.id]!r} and {token.content!r}"
+                )
+        if len({token.content for token in self.added_tokens}) < len(self.added_tokens):
+            raise ValueError("the same added token is listed twice")

@@ -1,0 +1,339 @@
+"""text -> ids and ids -> text: the Tokenizer, which joins the stages that the other files hold.
+
+    text --added--> stretches --pretokenize--> pieces --merge--> ids       (encode)
+    ids --token bytes--> bytes --UTF-8--> text                             (decode)
+
+Blind spot: it does not know file formats (formats.py) nor how a template is rendered (chat.py).
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from os import PathLike
+from typing import Any
+
+from bpe import formats
+from bpe.added import AddedTokens
+from bpe.merge import merge_long, merge_short
+from bpe.pretokenize import PreTokenizer
+from bpe.spec import AddedToken, Padding, Spec, Truncation
+
+LONGEST_SHORT_PIECE = 128  # bytes; from about here the heap beats the list (measured)
+MAX_CACHED_PIECES = 200_000  # about 40 MB with pieces of ordinary words
+LONGEST_CACHED_PIECE = 64  # characters
+
+
+class PieceCache(dict[str, tuple[int, ...]]):
+    """piece -> its ids, merged on the first look-up.
+
+    A dict with __missing__, so that a hit costs one C look-up and no Python frame. When it is
+    full it is emptied: text comes back to its common pieces at once, and nothing has to keep
+    their age.
+    """
+
+    def __init__(self, spec: Spec, token_bytes: Mapping[int, bytes]) -> None:
+        self._whole_pieces: Mapping[bytes, int] = {}  # pieces that are never merged
+        if spec.ignore_merges:  # but a control token never comes out of plain text
+            special_ids = {token.id for token in spec.added_tokens if token.special}
+            self._whole_pieces = {t: id for t, id in spec.vocab.items() if id not in special_ids}
+        single_bytes = (bytes([byte]) for byte in range(256))
+        self._byte_ids = {
+            token[0]: spec.vocab[token] for token in single_bytes if token in spec.vocab
+        }
+        self._ranks = {pair: rank for rank, pair in enumerate(spec.merges)}
+        self._results = [
+            spec.vocab[token_bytes[left] + token_bytes[right]] for left, right in spec.merges
+        ]
+
+    def __missing__(self, piece: str) -> tuple[int, ...]:
+        ids = self._merge(piece.encode())
+        if len(piece) <= LONGEST_CACHED_PIECE:
+            if len(self) >= MAX_CACHED_PIECES:
+                self.clear()
+            self[piece] = ids
+        return ids
+
+    def _merge(self, piece: bytes) -> tuple[int, ...]:
+        whole = self._whole_pieces.get(piece)
+        if whole is not None:
+            return (whole,)
+        try:
+            ids = [self._byte_ids[byte] for byte in piece]
+        except KeyError as error:
+            raise ValueError(
+                f"this vocabulary has no token for the byte {error.args[0]:02X}, which the text "
+                f"needs in {piece[:40].decode(errors='replace')!r}"
+            ) from None
+        merge = merge_short if len(ids) <= LONGEST_SHORT_PIECE else merge_long
+        return tuple(merge(ids, self._ranks, self._results))
+
+
+class Tokenizer:
+    """A byte-level BPE tokenizer; see from_file, from_pretrained, encode and decode."""
+
+    def __init__(self, spec: Spec, *, unicode: str = "huggingface") -> None:
+        """unicode: "huggingface" (the tables models are trained with) or "current" (Python's)."""
+        self.spec = spec
+        self._pre_tokenizer = PreTokenizer(spec, unicode=unicode)
+        self._added = AddedTokens(spec.added_tokens, self._pre_tokenizer.normalize)
+        self._specials = frozenset(token for token in spec.added_tokens if token.special)
+        self._special_ids = frozenset(token.id for token in self._specials)
+        self._token_bytes = {id: token for token, id in spec.vocab.items()}  # id -> its bytes
+        self._pieces = PieceCache(spec, self._token_bytes)
+        self._token_bytes |= {token.id: token.content.encode() for token in spec.added_tokens}
+        self._vocab_size = max(self._token_bytes) + 1
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str], *, unicode: str = "huggingface") -> Tokenizer:
+        """Load a tokenizer.json or the tokenizer inside a .gguf file.
+
+        Raises FileNotFoundError, or ValueError with what was found and is not supported.
+        """
+        return cls(formats.read_file(path), unicode=unicode)
+
+    @classmethod
+    def from_pretrained(
+        cls, path: str | PathLike[str], *, unicode: str = "huggingface"
+    ) -> Tokenizer:
+        """Load a model directory: tokenizer.json, tokenizer_config.json and its chat template."""
+        return cls(formats.read_directory(path), unicode=unicode)
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the highest id: the ids of a complete tokenizer are range(vocab_size)."""
+        return self._vocab_size
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of the control tokens, which decode(skip_special_tokens=True) leaves out."""
+        return self._special_ids
+
+    def token_to_id(self, token: str | bytes) -> int | None:
+        """The id of a token given as its text or bytes (" the", not "Ġthe"), or None."""
+        token = token.encode() if isinstance(token, str) else token
+        added = self._added.by_bytes.get(token)
+        return added.id if added else self.spec.vocab.get(token)
+
+    def id_to_token(self, id: int) -> bytes:
+        """The bytes of a token; an added token's are its text in UTF-8. ValueError if unknown."""
+        return self.decode_bytes([id])
+
+    def encode(
+        self,
+        text: str,
+        *,
+        allowed_special: str | Collection[str] = "none",
+        added_tokens: bool = True,
+        add_special_tokens: bool = False,
+    ) -> list[int]:
+        """The ids of text.
+
+        allowed_special: which special tokens may be matched in the text. "none", "all" (what
+        Hugging
+            Face tokenizers does) or a collection of their texts. The others stay ordinary text, so
+            that a user's "<|im_end|>" does not end a turn.
+        added_tokens: False matches no added token at all, not even those that are not special.
+        add_special_tokens: put in what the file's post-processor adds (such as a BOS token).
+
+        Raises TypeError if text is not a str, ValueError if it holds a lone surrogate.
+        """
+        if not isinstance(text, str):
+            raise TypeError(
+                f"encode takes a str, not {type(text).__name__}"
+                + ("; decode the bytes first" if isinstance(text, (bytes, bytearray)) else "")
+            )
+        if added_tokens:
+            stretches = self._added.cut(text, self._forbidden(allowed_special))
+        else:
+            stretches = (self._pre_tokenizer.normalize(text),)
+        ids: list[int] = []
+        try:
+            for stretch in stretches:
+                if isinstance(stretch, AddedToken):
+                    ids.append(stretch.id)
+                else:
+                    ids += self._encode_normalized(stretch)
+        except UnicodeEncodeError as error:
+            raise _surrogate_error(text) from error
+        return self._post_process(ids, add_special_tokens)
+
+    def encode_batch(self, texts: Iterable[str], **options: Any) -> list[list[int]]:
+        """encode for each text, in order, with the same options."""
+        return [self.encode(text, **options) for text in texts]
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes that ids stand for, exactly. ValueError names an id that is no token."""
+        ids = list(ids)
+        try:
+            return b"".join([self._token_bytes[id] for id in ids])
+        except (KeyError, TypeError):
+            raise self._unknown_id(ids) from None
+
+    def decode(
+        self,
+        ids: Iterable[int],
+        *,
+        skip_special_tokens: bool = False,
+        errors: str = "replace",
+    ) -> str:
+        """The text of ids; bytes that are not UTF-8 become U+FFFD (or as errors says).
+
+        skip_special_tokens leaves special tokens out; the bytes on both sides of one then join.
+        """
+        if skip_special_tokens:
+            ids = [id for id in ids if id not in self._special_ids]
+        return self.decode_bytes(ids).decode("utf-8", errors)
+
+    def stream(self, *, skip_special_tokens: bool = False) -> Stream:
+        """A decoder that takes ids one by one and gives text as soon as it is complete."""
+        return Stream(self, skip_special_tokens)
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        tokenize: bool = True,
+        *,
+        template: str | None = None,
+        allowed_special: str = "none",
+        continue_final_message: bool = False,
+        **template_variables: Any,
+    ) -> list[int] | str:
+        """A conversation in the model's own format, as ids or (tokenize=False) as text.
+
+        messages: mappings with "role", "content" and whatever else the template reads.
+        template: the name of one of several templates, or a Jinja source.
+        continue_final_message: end inside the last message, so that a model goes on with it.
+        allowed_special: "none" keeps the text of added tokens inside messages and tools text, so
+        only
+            the template itself writes control tokens; "all" matches them there too, as Hugging Face
+            does.
+
+        Raises ValueError where there is no template or it fails, with its line.
+        """
+        from bpe import chat  # jinja2 is imported only by who needs it
+
+        if allowed_special not in ("none", "all"):
+            raise ValueError(
+                f'allowed_special={allowed_special!r} is neither "none" nor "all" here'
+            )
+        rendered = chat.render(
+            chat.choose_template(self.spec.chat_templates, template, has_tools=bool(tools)),
+            {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
+            | dict(self.spec.named_tokens)
+            | template_variables,
+            masked=() if allowed_special == "all" else self._added.texts,
+        )
+        if continue_final_message:
+            rendered = rendered.ending_with(messages[-1]["content"])
+        if not tokenize:
+            return rendered.text
+        return self._encode_rendered(rendered)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a tokenizer.json that Hugging Face tokenizers loads with the same ids."""
+        formats.write_tokenizer_json(self.spec, path)
+
+    def _encode_normalized(self, text: str) -> Iterable[int]:
+        return chain.from_iterable(map(self._pieces.__getitem__, self._pre_tokenizer.split(text)))
+
+    def _encode_rendered(self, rendered: Any) -> list[int]:
+        """Match added tokens on the masked text, then encode what lies between as plain text."""
+        ids: list[int] = []
+        for stretch in self._added.cut(rendered.masked):
+            if isinstance(stretch, AddedToken):
+                ids.append(stretch.id)
+                continue
+            text = rendered.unmask(stretch)
+            if text is not stretch:  # the mask may have kept characters from composing
+                text = self._pre_tokenizer.normalize(text)
+            ids += self._encode_normalized(text)
+        return ids
+
+    def _forbidden(self, allowed_special: str | Collection[str]) -> Collection[AddedToken]:
+        if allowed_special == "all":
+            return ()
+        if allowed_special == "none":
+            return self._specials
+        if isinstance(allowed_special, str):
+            raise ValueError(
+                f'allowed_special={allowed_special!r} is neither "all" nor "none"; '
+                f"to allow one token pass {{{allowed_special!r}}}"
+            )
+        allowed = frozenset(allowed_special)
+        unknown = allowed - {token.content for token in self._specials}
+        if unknown:
+            raise ValueError(f"{min(unknown)!r} in allowed_special is no special token here")
+        return {token for token in self._specials if token.content not in allowed}
+
+    def _post_process(self, ids: list[int], add_special_tokens: bool) -> list[int]:
+        """Truncate, add prefix and suffix, pad: in that order, each where the file asks for it."""
+        spec = self.spec
+        prefix = spec.prefix_ids if add_special_tokens else ()
+        suffix = spec.suffix_ids if add_special_tokens else ()
+        if spec.truncation:
+            ids = _truncate(ids, spec.truncation, len(prefix) + len(suffix))
+        if prefix or suffix:
+            ids = [*prefix, *ids, *suffix]
+        return _pad(ids, spec.padding) if spec.padding else ids
+
+    def _unknown_id(self, ids: list[int]) -> ValueError:
+        is_id = [isinstance(id, int) and id in self._token_bytes for id in ids]
+        position = is_id.index(False)
+        id, last = ids[position], self.vocab_size - 1
+        if not isinstance(id, int) or id < 0:
+            why = "is not a token id"
+        elif id > last:
+            why = f"is beyond the last token, {last}; it can only pad a model's embedding"
+        else:
+            why = "has no token: it is a hole in the vocabulary"
+        return ValueError(f"id {id!r} at position {position} {why}")
+
+
+class Stream:
+    """Ids in, text out, never half a character: push each id, then finish.
+
+    All pushes and finish joined equal decode of all the ids. Python's incremental UTF-8 decoder
+    holds back only bytes that may still begin a character, so text comes as early as it can.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
+        self._tokenizer = tokenizer
+        self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, id: int) -> str:
+        """The text that becomes complete with this id; often a word, sometimes nothing."""
+        if id in self._skipped:
+            return ""
+        return self._decoder.decode(self._tokenizer.decode_bytes([id]))
+
+    def finish(self) -> str:
+        """What was held back: U+FFFD if the last character never became complete."""
+        return self._decoder.decode(b"", final=True)
+
+
+def _truncate(ids: list[int], truncation: Truncation, num_added: int) -> list[int]:
+    kept = max(0, truncation.max_length - num_added)
+    if len(ids) <= kept:
+        return ids
+    return ids[:kept] if truncation.direction == "Right" else ids[len(ids) - kept :]
+
+
+def _pad(ids: list[int], padding: Padding) -> list[int]:
+    length = max(len(ids), padding.length or 0)
+    if padding.multiple_of:
+        length += -length % padding.multiple_of
+    fill = [padding.pad_id] * (length - len(ids))
+    return ids + fill if padding.direction == "Right" else fill + ids
+
+
+def _surrogate_error(text: str) -> ValueError:
+    position, char = next((i, c) for i, c in enumerate(text) if "\ud800" <= c <= "\udfff")
+    return ValueError(
+        f"character {position} of the text is a lone surrogate (U+{ord(char):04X}), which UTF-8 "
+        'cannot hold; text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") repairs it'
+    )
