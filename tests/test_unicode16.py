@@ -1,0 +1,76 @@
+"""bpe/unicode16.py: every code point's class and NFC against recorded tables and values."""
+
+import json
+import random
+import unicodedata
+from pathlib import Path
+
+import pytest
+import regex
+
+from bpe.unicode16 import NFC_BARRIER, normalize_unicode9, parse_ranges, with_unicode16_classes
+
+TABLES = json.loads((Path(__file__).parent / "golden" / "hf_classes.json").read_text())
+EVERY_CHARACTER = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+CLASSES = ("L", "N", "M", "P", "S", "Lu", "Ll", "Lt", "Lm", "Lo")
+
+
+def code_points(ranges):
+    return {code for first, last in ranges for code in range(first, last + 1)} - {
+        *range(0xD800, 0xE000)
+    }
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """Every character as the regex is shown it."""
+    text = with_unicode16_classes(EVERY_CHARACTER)
+    assert len(text) == len(EVERY_CHARACTER)
+    return text
+
+
+@pytest.mark.parametrize("name", [*CLASSES, "White_Space"])
+def test_classes_are_those_of_unicode_16(shown, name):
+    pattern = regex.compile(r"\s" if name == "White_Space" else rf"\p{{{name}}}")
+    found = {ord(EVERY_CHARACTER[match.start()]) for match in pattern.finditer(shown)}
+    assert found == code_points(TABLES[name])
+
+
+def test_text_without_newer_characters_is_the_same_object():
+    text = "naïve 中文 \u0378 \ue000 😀"
+    assert with_unicode16_classes(text) is text
+
+
+def test_a_character_of_unicode_17_is_shown_as_unassigned():
+    assert with_unicode16_classes("x\U000323b0y") in ("x\ue000y", "x\U000323b0y")
+    assert not regex.search(r"\p{L}", with_unicode16_classes("\U000323b0"))
+
+
+def test_nfc_barrier_is_the_recorded_one():
+    barrier = {code for r in parse_ranges(NFC_BARRIER) for code in r}
+    assert barrier == code_points(TABLES["nfc_barrier"])
+
+
+def test_nfc_equals_the_standard_without_barrier_characters():
+    rng = random.Random(1)
+    barrier = code_points(TABLES["nfc_barrier"])
+    marks = [
+        chr(c) for first, last in TABLES["M"] for c in range(first, last + 1) if c not in barrier
+    ]
+    old_marks = [mark for mark in marks if unicodedata.combining(mark)]
+    for _ in range(5000):
+        text = "".join(
+            rng.choice(["e", "a\u0323", rng.choice(old_marks), "가", "ᄀ"]) for _ in range(8)
+        )
+        assert normalize_unicode9("NFC", text) == unicodedata.normalize("NFC", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),  # recorded from tokenizers 0.23.3: it takes the newer mark for a starter
+    [
+        ("a\u07f3\u07fdb", "a\u07f3\u07fdb"),
+        ("x\u0301\u0323\u1df9\u0316", "x\u0323\u0301\u1df9\u0316"),
+    ],
+)
+def test_nfc_does_not_cross_a_barrier(text, expected):
+    assert normalize_unicode9("NFC", text) == expected
