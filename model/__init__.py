@@ -1,0 +1,20 @@
+"""ids -> ids: a decoder-only language model on MLX.
+
+    checkpoint --load--> Transformer --generate--> stream of ids
+
+Blind spot: this package knows nothing of text. Tokenizers live in `bpe`; `pipeline` joins the two.
+
+Shapes stand at the end of the line that makes them, in these letters:
+
+    B batch, L new tokens, S cached tokens (new ones included), H query heads, K key/value heads,
+    D head size, E experts, V vocabulary rows
+"""
+
+from model.cache import KVCache
+from model.config import Config
+from model.generate import generate
+from model.load import load
+from model.sample import make_sampler
+from model.transformer import Transformer
+
+__all__ = ["Config", "KVCache", "Transformer", "generate", "load", "make_sampler"]

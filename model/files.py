@@ -1,0 +1,142 @@
+"""A model's directory -> its JSON files, its weight files, and what their headers say.
+
+Every file is checked to be there and whole, by its header, before anything reads it; `load` reads
+the weights themselves with MLX.
+
+Blind spot: it doesn't know what a tensor is for.
+
+The safetensors header is parsed here: the safetensors package opens no file without numpy and
+doesn't say how many bytes are missing.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+FLOAT_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}  # header's -> MLX's name
+_NUM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}  # per value
+_MAX_HEADER = 100_000_000  # bytes, the format's own limit
+_INDEX = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor as its file's header describes it. dtype: "F32", "Q4_1", ..."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The object in a JSON file; one clear error for each way in which there is none."""
+    if not file.exists():
+        hint = "pass a directory that holds config.json and model.safetensors"
+        if ggufs := sorted(file.parent.glob("*.gguf")):
+            hint = f"to read the GGUF file there, pass {ggufs[0]}"
+        raise FileNotFoundError(f"{file} doesn't exist, so nothing describes the model; {hint}")
+    try:
+        content = json.loads(file.read_bytes())
+    except ValueError as error:  # bad JSON or bad UTF-8
+        raise ValueError(f"{file} is not valid JSON ({error}); download it again") from None
+    if type(content) is not dict:
+        raise ValueError(f"{file} must hold a JSON object, found a {type(content).__name__}")
+    return content
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """model.safetensors, else the shards that the index names."""
+    single, index = directory / "model.safetensors", directory / _INDEX
+    if single.exists():
+        return [single]
+    if index.exists():
+        return _shards(index)
+    if torch := sorted(f.name for s in ("bin", "pth", "pt") for f in directory.glob(f"*.{s}")):
+        raise FileNotFoundError(
+            f"{directory} has only PyTorch weights ({torch[0]}{and_others(torch)}), which can run"
+            " code when read; use a safetensors or GGUF version of the model"
+        )
+    raise FileNotFoundError(f"{directory} has no weights: neither model.safetensors nor {_INDEX}")
+
+
+def _shards(index: Path) -> list[Path]:
+    weight_map = read_json(index).get("weight_map")  # tensor -> file name
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ValueError(f"{index} has no weight_map, so the shards are unknown")
+    for name in weight_map.values():
+        if not isinstance(name, str) or Path(name).name != name:
+            raise ValueError(f"{index} names a shard {name!r}, which is not a file name")
+    files = [index.parent / name for name in sorted(set(weight_map.values()))]
+    missing = [file.name for file in files if not file.exists()]
+    if missing:
+        raise FileNotFoundError(
+            f"{missing[0]}{and_others(missing)} of {len(files)} shards named in {index} is not"
+            " there; download it"
+        )
+    return files
+
+
+def read_header(file: Path) -> Iterator[tuple[str, Stored]]:
+    """The tensors of one safetensors file, after checking that the file is whole.
+
+    Format: 8 bytes of length, a JSON header, then the data, whose end the header tells.
+    """
+    num_bytes = file.stat().st_size
+    _check_length(file, 8, num_bytes)
+    with file.open("rb") as opened:
+        start = 8 + _header_length(file, opened.read(8))
+        _check_length(file, start, num_bytes)
+        header = _parse_header(file, opened.read(start - 8))
+    ends = [entry["data_offsets"][1] for entry in header.values()]
+    _check_length(file, start + max(ends, default=0), num_bytes)
+    for name, entry in header.items():
+        yield name, _check_entry(file, name, entry)
+
+
+def _header_length(file: Path, content: bytes) -> int:
+    if content == b"version ":
+        raise ValueError(
+            f"{file} is a Git LFS pointer, not the weights; run `git lfs pull` in its directory"
+        )
+    length = int.from_bytes(content, "little")
+    if length > _MAX_HEADER:
+        raise ValueError(f"{file} has no safetensors header; the file is damaged")
+    return length
+
+
+def _parse_header(file: Path, content: bytes) -> dict[str, dict]:
+    try:
+        header = json.loads(content)
+        header.pop("__metadata__", None)
+        for entry in header.values():
+            start, end = entry["data_offsets"]
+            if not (0 <= start <= end and entry["dtype"] and prod(entry["shape"]) >= 0):
+                raise ValueError(entry)
+    except (ValueError, AttributeError, KeyError, TypeError):
+        raise ValueError(f"{file} has no safetensors header; the file is damaged") from None
+    return header
+
+
+def _check_length(file: Path, expected: int, found: int) -> None:
+    if found < expected:
+        raise ValueError(
+            f"{file} is truncated: it needs at least {expected} bytes and has {found};"
+            " download it again"
+        )
+
+
+def _check_entry(file: Path, name: str, entry: dict) -> Stored:
+    dtype, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+    if dtype not in FLOAT_DTYPES:
+        readable = ", ".join(FLOAT_DTYPES)
+        raise ValueError(f"{file}: tensor {name} is stored as {dtype}, not one of {readable}")
+    if end - start != prod(shape) * _NUM_BYTES[dtype]:
+        raise ValueError(f"{file}: tensor {name} has {end - start} bytes for {dtype} {shape}")
+    return Stored(file, dtype, shape)
+
+
+def and_others(names: list[str]) -> str:
+    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""

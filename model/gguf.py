@@ -1,0 +1,243 @@
+"""A .gguf file -> metadata, tensor descriptions and, one at a time, tensors in float32.
+
+Formats F32, F16, BF16, Q4_0, Q4_1 and Q8_0; any other is refused by name. Arrays that describe
+the tokenizer are stepped over, not read: `bpe` has its own small metadata reader, because the
+two packages must not know each other.
+
+Blind spot: it doesn't know what the tensors mean; names are GGUF's until `checkpoint_name`.
+
+Source: the GGUF specification in ggml's docs/gguf.md, block layouts in ggml-common.h.
+"""
+
+import mmap
+import re
+import struct
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+# ggml type -> (name, values per block, bytes per block)
+_FORMATS = {
+    0: ("F32", 1, 4),
+    1: ("F16", 1, 2),
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    8: ("Q8_0", 32, 34),
+    30: ("BF16", 1, 2),
+}
+# What people's files hold most often, to refuse it by its name.
+_OTHER_FORMATS = {6: "Q5_0", 7: "Q5_1", 20: "IQ4_NL", 23: "IQ4_XS", 39: "MXFP4"}
+_OTHER_FORMATS |= dict(enumerate(["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"], start=10))
+# metadata value type -> struct code
+_SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One tensor's place in the file. shape is row-major (GGUF stores it reversed)."""
+
+    name: str
+    format: str
+    shape: tuple[int, ...]
+    start: int  # bytes from the beginning of the file
+    num_bytes: int
+
+
+class GGUF:
+    """An open GGUF file, mapped into memory.
+
+    metadata: key -> value, without the arrays under `tokenizer.`. tensors: name -> TensorInfo.
+    Raises ValueError if the file is not GGUF, is truncated, or holds an unsupported format.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        with open(self.path, "rb") as file:
+            if file.seek(0, 2) < 24:
+                raise ValueError(f"{self.path} is too short for a GGUF header: {file.tell()} bytes")
+            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._position = 0
+        num_tensors, num_entries = self._read_header()
+        self.metadata: dict[str, Any] = dict(self._read_entry() for _ in range(num_entries))
+        self.metadata = {k: v for k, v in self.metadata.items() if v is not None}
+        self.tensors = self._read_tensor_infos(num_tensors)
+
+    def read(self, name: str) -> mx.array:
+        """The tensor in float32, dequantized by its format's formula; lazy until evaluated."""
+        info = self.tensors[name]
+        view = memoryview(self._bytes)[info.start : info.start + info.num_bytes]
+        _, _, block_bytes = next(f for f in _FORMATS.values() if f[0] == info.format)
+        blocks = mx.array(view).reshape(-1, block_bytes)
+        return _DECODERS[info.format](blocks).reshape(info.shape)
+
+    def _read_header(self) -> tuple[int, int]:
+        magic, version = self._unpack("4sI")
+        if magic != b"GGUF":
+            raise ValueError(f"{self.path} is not a GGUF file: it begins with {magic!r}")
+        if version not in (2, 3):
+            raise ValueError(
+                f"{self.path} is GGUF version {version}, and only 2 and 3 (little-endian) are"
+                " supported; convert it anew"
+            )
+        return self._unpack("QQ")
+
+    def _read_entry(self) -> tuple[str, Any]:
+        return self._read_string(), self._read_value(*self._unpack("I"))
+
+    def _read_value(self, kind: int) -> Any:
+        """A scalar, a string, or a tuple; None for an array that isn't for us."""
+        if kind == _STRING:
+            return self._read_string()
+        if kind == _ARRAY:
+            return self._read_array(*self._unpack("IQ"))
+        if kind not in _SCALARS:
+            raise ValueError(f"{self.path}: unknown metadata type {kind}; the file is damaged")
+        return self._unpack(_SCALARS[kind])[0]
+
+    def _read_array(self, kind: int, count: int) -> tuple | None:
+        if kind in _SCALARS and count <= 4096:
+            return self._unpack(f"{count}{_SCALARS[kind]}")
+        if kind in _SCALARS:
+            self._skip(count * struct.calcsize(_SCALARS[kind]))
+        elif kind == _STRING:
+            for _ in range(count):
+                self._skip(*self._unpack("Q"))
+        else:
+            raise ValueError(f"{self.path}: arrays of metadata type {kind} are not supported")
+        return None
+
+    def _read_string(self) -> str:
+        start = self._skip(*self._unpack("Q"))
+        return self._bytes[start : self._position].decode("utf-8", "replace")
+
+    def _read_tensor_infos(self, count: int) -> dict[str, TensorInfo]:
+        """All descriptions, each checked against the file's size before anything is read."""
+        entries = [self._read_tensor_entry() for _ in range(count)]
+        alignment = self.metadata.get("general.alignment", 32)
+        data = -(-self._position // alignment) * alignment
+        infos = {}
+        for name, shape, kind, offset in entries:
+            format_name, per_block, block_bytes = self._format(name, kind)
+            if not shape or shape[-1] % per_block:
+                raise ValueError(f"{self.path}: {name} has shape {shape}, not whole blocks")
+            size = prod(shape) // per_block * block_bytes
+            infos[name] = TensorInfo(name, format_name, shape, data + offset, size)
+        end = max((info.start + info.num_bytes for info in infos.values()), default=0)
+        self._check_size(end)
+        return infos
+
+    def _read_tensor_entry(self) -> tuple[str, tuple[int, ...], int, int]:
+        name = self._read_string()
+        (num_dims,) = self._unpack("I")
+        if not 1 <= num_dims <= 4:
+            raise ValueError(f"{self.path}: {name} has {num_dims} dimensions; damaged file")
+        shape = self._unpack(f"{num_dims}Q")[::-1]
+        return name, shape, *self._unpack("IQ")
+
+    def _format(self, name: str, kind: int) -> tuple[str, int, int]:
+        if kind not in _FORMATS:
+            found = _OTHER_FORMATS.get(kind, f"ggml type {kind}")
+            supported = ", ".join(f[0] for f in _FORMATS.values())
+            raise ValueError(
+                f"{self.path}: tensor {name} is stored as {found}, which can't be read; use a file"
+                f" with {supported}"
+            )
+        return _FORMATS[kind]
+
+    def _unpack(self, code: str) -> tuple:
+        start = self._skip(struct.calcsize("<" + code))
+        return struct.unpack_from("<" + code, self._bytes, start)
+
+    def _skip(self, num_bytes: int) -> int:
+        """Step over so many bytes; -> where they start."""
+        start, self._position = self._position, self._position + num_bytes
+        if self._position > len(self._bytes):
+            self._check_size(self._position)
+        return start
+
+    def _check_size(self, num_bytes: int) -> None:
+        if num_bytes > len(self._bytes):
+            raise ValueError(
+                f"{self.path} is truncated: it needs at least {num_bytes} bytes and has"
+                f" {len(self._bytes)}; download it again"
+            )
+
+
+# --- blocks (n, bytes per block) uint8 -> float32 ------------------------------------------------
+
+
+def _halves(blocks: mx.array) -> mx.array:
+    return blocks.view(mx.float16).astype(mx.float32)
+
+
+def _nibbles(packed: mx.array) -> mx.array:
+    """16 bytes -> 32 values: all the low halves, then all the high ones."""
+    return mx.concatenate([packed & 15, packed >> 4], axis=1).astype(mx.float32)
+
+
+def _q4_0(blocks: mx.array) -> mx.array:
+    return _halves(blocks[:, :2]) * (_nibbles(blocks[:, 2:]) - 8)
+
+
+def _q4_1(blocks: mx.array) -> mx.array:
+    return _halves(blocks[:, :2]) * _nibbles(blocks[:, 4:]) + _halves(blocks[:, 2:4])
+
+
+def _q8_0(blocks: mx.array) -> mx.array:
+    return _halves(blocks[:, :2]) * blocks[:, 2:].view(mx.int8).astype(mx.float32)
+
+
+_DECODERS = {
+    "F32": lambda blocks: blocks.view(mx.float32),
+    "F16": _halves,
+    "BF16": lambda blocks: blocks.view(mx.bfloat16).astype(mx.float32),
+    "Q4_0": _q4_0,
+    "Q4_1": _q4_1,
+    "Q8_0": _q8_0,
+}
+
+
+# --- names and row order -------------------------------------------------------------------------
+
+_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def checkpoint_name(name: str) -> str:
+    """GGUF's name of a tensor -> the checkpoint's; an unknown name stays as it is.
+
+    >>> checkpoint_name("blk.3.attn_q.weight")
+    'model.layers.3.self_attn.q_proj.weight'
+    """
+    match = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", name)
+    if not match or match[2] not in _NAMES:
+        return name
+    layer = "" if match[1] is None else f"model.layers.{match[1]}."
+    return f"{layer}{_NAMES[match[2]]}.{match[3]}"
+
+
+def unpermute(rows: mx.array, heads: int) -> mx.array:
+    """Llama's q and k rows in GGUF (pairs side by side) -> the checkpoint's (halves apart).
+
+    rows: (heads * D, ...). Other architectures are stored as the checkpoint has them.
+    """
+    pairs = rows.reshape(heads, -1, 2, *rows.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(rows.shape)

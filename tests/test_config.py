@@ -1,0 +1,307 @@
+"""model/config.py: what each family leaves unsaid, both spellings of rope, and every refusal."""
+
+import json
+from dataclasses import FrozenInstanceError
+
+import pytest
+from compare import ALL, REFERENCE
+
+from model.config import Config
+from model.rope import Rope
+
+
+def description(name: str, **changes) -> dict:
+    """A reference config.json; a key changed to ... is removed."""
+    raw = json.loads((REFERENCE / name / "config.json").read_text()) | changes
+    return {key: value for key, value in raw.items() if value is not ...}
+
+
+def read(name: str = "qwen3-tied", **changes) -> Config:
+    return Config.from_dict(description(name, **changes))
+
+
+def test_every_field_of_a_dense_model():
+    assert read() == Config(
+        model_type="qwen3",
+        vocab_size=320,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=256,
+        rms_norm_eps=1e-6,
+        rope=Rope(theta=1e6, original_context=256),
+        tie_word_embeddings=True,
+        qk_norm=True,
+        dtype="float32",
+        bos_token_ids=(1,),
+        eos_token_ids=(2,),
+    )
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_config_does_not_change(name):
+    config = read(name)
+    with pytest.raises(FrozenInstanceError):
+        config.hidden_size = 1
+    assert hash(config) == hash(read(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),  # expected: qk_norm, qkv_bias, o_bias, mlp_bias
+    [
+        ("llama-llama3rope", {}, (False, False, False, False)),
+        ("llama-llama3rope", {"attention_bias": True}, (False, True, True, False)),
+        ("llama-llama3rope", {"mlp_bias": True}, (False, False, False, True)),
+        ("qwen2-bias", {}, (False, True, False, False)),
+        ("qwen2-bias", {"attention_bias": False}, (False, True, False, False)),
+        ("qwen3-tied", {}, (True, False, False, False)),
+        ("qwen3-tied", {"attention_bias": True}, (True, True, True, False)),
+        ("qwen3-moe", {"attention_bias": None}, (True, False, False, False)),
+    ],
+)
+def test_norms_and_biases_by_family(name, given, expected):
+    config = read(name, **given)
+    assert (config.qk_norm, config.qkv_bias, config.o_bias, config.mlp_bias) == expected
+
+
+@pytest.mark.parametrize("value", [..., None])
+def test_what_may_be_left_out(value):
+    config = read(
+        "qwen2-bias", num_key_value_heads=value, tie_word_embeddings=value, rms_norm_eps=value
+    )
+    assert config.head_dim == 16, "the file has none: hidden_size 64 / 4 heads"
+    assert config.num_key_value_heads == 4
+    assert config.tie_word_embeddings is False
+    assert config.rms_norm_eps == 1e-6
+    assert read(rope_theta=value).rope.theta == 10000.0
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"dtype": "bfloat16"}, "bfloat16"),
+        ({"dtype": ..., "torch_dtype": "float16"}, "float16"),
+        ({"dtype": ..., "torch_dtype": "torch.bfloat16"}, "bfloat16"),
+        ({"dtype": ...}, None),
+    ],
+)
+def test_dtype(given, expected):
+    assert read(**given).dtype == expected
+
+
+def test_token_ids_are_tuples():
+    config = read(bos_token_id=None, eos_token_id=[2, 7])
+    assert (config.bos_token_ids, config.eos_token_ids) == ((), (2, 7))
+
+
+def test_experts():
+    config = read("qwen3-moe")
+    assert (config.num_experts, config.num_experts_per_tok) == (8, 2)
+    assert (config.moe_intermediate_size, config.norm_topk_prob) == (48, True)
+    assert config.sparse_layers == (0, 2)  # layer 1 is in mlp_only_layers
+    assert not config.is_sparse(1)
+    step = read("qwen3-moe", num_hidden_layers=6, decoder_sparse_step=3, mlp_only_layers=[])
+    assert step.sparse_layers == (2, 5)
+
+
+# --- rope ----------------------------------------------------------------------------------------
+
+YARN = {"factor": 4.0, "original_max_position_embeddings": 64}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"rope_scaling": YARN | {"rope_type": "yarn"}},
+        {"rope_scaling": YARN | {"type": "yarn"}},
+        {"rope_scaling": YARN | {"type": "yarn", "rope_type": "yarn"}},
+        {
+            "rope_scaling": ...,
+            "rope_theta": ...,
+            "rope_parameters": YARN | {"rope_type": "yarn", "rope_theta": 1e6},
+        },
+        {"rope_scaling": None, "rope_parameters": YARN | {"rope_type": "yarn"}},
+    ],
+)
+def test_all_spellings_of_rope_are_one(given):
+    expected = Rope(
+        type="yarn",
+        theta=1e6,
+        factor=4.0,
+        original_context=64,
+        attention_factor=1.138629436111989,  # 0.1 ln 4 + 1
+    )
+    assert read("qwen3-untied-yarn", **given).rope == expected
+
+
+def test_llama3_rope():
+    assert read("llama-llama3rope").rope == Rope(
+        type="llama3",
+        theta=500000.0,
+        factor=8.0,
+        original_context=64,
+        low_freq_factor=1.0,
+        high_freq_factor=4.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"attention_factor": 1.5}, 1.5),
+        ({"mscale": 1.0, "mscale_all_dim": 1.0}, 1.0),
+        ({"mscale": 2.0, "mscale_all_dim": 1.0}, 1.2772588722 / 1.1386294361),
+        ({"mscale": 2.0}, 1.1386294361),
+    ],
+)
+def test_yarn_attention_factor(given, expected):
+    scaling = YARN | {"rope_type": "yarn"} | given
+    config = read("qwen3-untied-yarn", rope_scaling=scaling)
+    assert config.rope.attention_factor == pytest.approx(expected)
+
+
+def test_yarn_reaches_further_than_max_position_embeddings():
+    """Model cards add YaRN and leave max_position_embeddings as it was."""
+    assert read("qwen3-untied-yarn", max_position_embeddings=100).context == 256
+    assert read("qwen3-untied-yarn", max_position_embeddings=300).context == 300
+    assert read("llama-llama3rope").context == 256, "llama3 raises max_position_embeddings itself"
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("qwen3-tied", {"model_type": "mamba"}, "'mamba' is not supported; .*llama, qwen2, qwen3"),
+        ("qwen3-tied", {"model_type": ...}, "model_type None"),
+        ("qwen3-tied", {"hidden_act": "gelu"}, "hidden_act 'gelu'"),
+        ("qwen2-bias", {"use_sliding_window": True}, "use_sliding_window"),
+        ("qwen3-tied", {"layer_types": ["sliding_attention"] * 3}, "sliding_attention"),
+        ("qwen3-tied", {"layer_types": 3}, "layer_types must be a list, found 3"),
+        ("qwen3-moe", {"mlp_only_layers": "1"}, "mlp_only_layers must be a list"),
+        ("qwen3-tied", {"num_hidden_layers": 2**31}, "num_hidden_layers .* found 2147483648"),
+        ("qwen3-tied", {"quantization": {"bits": 4}}, "quantization: quantized"),
+        ("qwen3-tied", {"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
+        ("qwen3-tied", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ("qwen3-tied", {"dtype": "float8_e4m3fn"}, "dtype 'float8_e4m3fn'"),
+        ("qwen3-tied", {"hidden_size": ...}, "hidden_size is missing"),
+        ("qwen3-tied", {"vocab_size": 0}, "vocab_size must be a positive integer .* found 0"),
+        ("qwen3-tied", {"num_hidden_layers": "3"}, "num_hidden_layers .* found '3'"),
+        ("qwen3-tied", {"num_attention_heads": True}, "num_attention_heads .* found True"),
+        ("qwen3-tied", {"num_key_value_heads": 3}, "multiple of num_key_value_heads"),
+        ("qwen3-tied", {"head_dim": 31}, "head_dim must be even"),
+        ("qwen3-tied", {"rms_norm_eps": "x"}, "rms_norm_eps must be a finite number"),
+        ("qwen3-tied", {"rms_norm_eps": -1.0}, "rms_norm_eps must not be negative"),
+        ("qwen3-tied", {"tie_word_embeddings": 1}, "tie_word_embeddings must be true or false"),
+        ("qwen3-tied", {"eos_token_id": "2"}, "eos_token_id must be an id"),
+        ("qwen3-moe", {"num_experts_per_tok": 9}, "exceeds"),
+        ("qwen3-moe", {"num_experts": ...}, "num_experts is missing"),
+        ("qwen3-moe", {"decoder_sparse_step": 0}, "decoder_sparse_step must be a positive"),
+        ("qwen3-tied", {"rope_scaling": [1]}, "must be an object"),
+        ("qwen3-untied-yarn", {"rope_parameters": {"rope_theta": 1e6}}, "both given and differ"),
+        ("qwen3-tied", {"rope_scaling": {"type": "longrope"}}, "rope type 'longrope'"),
+        ("qwen3-tied", {"rope_scaling": {"type": "linear"}}, "factor is missing"),
+        (
+            "qwen3-tied",
+            {"rope_scaling": {"type": "linear", "factor": "2"}},
+            "factor must be a finite number, found '2'",
+        ),
+        (
+            "qwen3-tied",
+            {"rope_scaling": {"type": "default", "mrope_section": [16]}},
+            "'mrope_section'. of type 'default' are not supported",
+        ),
+        (
+            "qwen3-tied",
+            {"rope_scaling": None, "rope_parameters": {"partial_rotary_factor": 0.5}},
+            "partial_rotary_factor",
+        ),
+        ("qwen3-tied", {"rope_theta": -1}, "theta must be above 0"),
+    ],
+)
+def test_refused_by_name(name, given, message):
+    with pytest.raises(ValueError, match=message):
+        read(name, **given)
+
+
+# --- GGUF ----------------------------------------------------------------------------------------
+
+METADATA = {
+    "general.architecture": "qwen3",
+    "qwen3.block_count": 3,
+    "qwen3.embedding_length": 64,
+    "qwen3.feed_forward_length": 96,
+    "qwen3.context_length": 256,
+    "qwen3.attention.head_count": 4,
+    "qwen3.attention.head_count_kv": 2,
+    "qwen3.attention.key_length": 32,
+    "qwen3.attention.layer_norm_rms_epsilon": 1e-6,
+    "qwen3.rope.freq_base": 1e6,
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+}
+
+
+def read_gguf(*tensors: str, rope_divisors: tuple[float, ...] = (), **changes) -> Config:
+    """changes: under `qwen3.`, with __ for a dot; ... removes."""
+    given = {f"qwen3.{key.replace('__', '.')}": value for key, value in changes.items()}
+    metadata = {k: v for k, v in (METADATA | given).items() if v is not ...}
+    shapes = {"token_embd.weight": (320, 64)} | dict.fromkeys(tensors, (1,))
+    return Config.from_gguf(metadata, shapes, rope_divisors=rope_divisors)
+
+
+def test_gguf_metadata_says_the_same_as_config_json():
+    assert read_gguf() == read(dtype=...)
+
+
+def test_gguf_tensors_tell_what_the_metadata_does_not():
+    config = read_gguf("output.weight", "blk.0.attn_q.bias")
+    assert not config.tie_word_embeddings
+    assert config.qkv_bias
+
+
+def test_gguf_rope():
+    yarn = read_gguf(
+        rope__scaling__type="yarn",
+        rope__scaling__factor=4.0,
+        rope__scaling__original_context_length=64,
+        rope__scaling__attn_factor=0.5,
+    )
+    assert yarn.rope == Rope(
+        type="yarn",
+        theta=1e6,
+        factor=4.0,
+        original_context=64,
+        attention_factor=0.5 * 1.138629436111989,
+    )
+    linear = read_gguf(rope__scaling__type="linear", rope__scaling__factor=3.0).rope
+    assert (linear.type, linear.factor) == ("linear", 3.0)
+    assert read_gguf(rope_divisors=(1.0, 2.0)).rope.divisors == (1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"block_count": ...}, "qwen3.block_count is missing"),
+        ({"attention__sliding_window": 4096}, "qwen3.attention.sliding_window = 4096"),
+        ({"expert_count": 8}, "qwen3.expert_count = 8"),
+        ({"rope__scaling__type": "longrope"}, "rope type 'longrope'"),
+        ({"rope__scaling__yarn_log_multiplier": 0.1}, "yarn_log_multiplier"),
+        ({"rope__dimension_count": 16}, "dimension_count 16 differs from the head size 32"),
+        ({"attention__head_count": [4, 2, 4]}, r"num_attention_heads .* found \[4, 2, 4\]"),
+    ],
+)
+def test_gguf_refused_by_name(given, message):
+    with pytest.raises(ValueError, match=message):
+        read_gguf(**given)
+
+
+def test_gguf_architectures_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"'gemma3' is not supported .* llama, qwen2, qwen3"):
+        Config.from_gguf({"general.architecture": "gemma3"}, {})
+    with pytest.raises(ValueError, match=r"token_embd\.weight is missing"):
+        Config.from_gguf(METADATA, {})
