@@ -1,96 +1,43 @@
 """text -> pieces: normalize, then split by the family's regex, one step after the other.
 
-No merge crosses the border of a piece. The regexes are the files' own (Oniguruma syntax), run by
-the `regex` package; for ASCII text they are rewritten, mechanically, for the standard library's
-`re`, which is about twice as fast. Blind spot: it does not know the vocabulary, nor added tokens
-(added.py).
+No merge crosses the border of a piece. The regexes are the files' own, in Oniguruma's syntax; the
+`regex` package reads it, and twin.py makes a faster form for the standard library's `re`. Blind
+spot: it does not know the vocabulary, nor added tokens (added.py).
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 
 import regex
 
 from bpe.spec import Lowercase, Normalize, Prepend, Replace, Spec, Split
+from bpe.twin import NoTwin, Twin
 from bpe.unicode16 import normalize_unicode9, with_unicode16_classes
-
-ASCII_CLASSES = {  # what is left of each class in ASCII, in the notation of a character class
-    "L": "A-Za-z", "Lu": "A-Z", "Ll": "a-z", "Lt": "", "Lm": "", "Lo": "", "M": "", "Mn": "",
-    "N": "0-9", "Nd": "0-9", "Nl": "", "No": "", "Han": "", "Hiragana": "", "Katakana": "",
-    "P": r"!-#%-*,-/:;?@\[-\]_{}", "S": r"$+<->\^`|~", "Z": " ",
-    "d": "0-9", "s": r"\t-\r ", "r": r"\r", "n": r"\n", "t": r"\t", "f": r"\f", "v": r"\v",
-}  # fmt: skip
-
-_ATOM = re.compile(r"\\p\{\^?\w+\}|\\[\s\S]|\[\^?|\]|[^\\\[\]]")
-
-
-def ascii_twin(pattern: str) -> str | None:
-    r"""The regex that `re` must run on ASCII text to find what pattern finds, or None if unsure.
-
-    Only \p{..}, \s, \d and \S change; whatever else is spelled the same in both engines stays.
-
-    >>> ascii_twin(r"\p{N}{1,3}|[^\s\p{L}]+|\s+(?!\S)")
-    '[0-9]{1,3}|[^\\t-\\r A-Za-z]+|[\\t-\\r ]+(?![^\\t-\\r ])'
-    """
-    out: list[str] = []
-    in_class = False
-    for atom in _ATOM.findall(pattern):
-        if (atom.startswith("[") and in_class) or "&&" in pattern:
-            return None  # nested classes and intersections differ between the engines
-        if atom[0] in "[]":
-            in_class = atom != "]"
-        elif atom[0] == "\\" and atom[1].isalnum():
-            name = atom[3:-1] if atom[1] == "p" else atom[1]
-            negated = name == "S" and atom[1] != "p"
-            members = ASCII_CLASSES.get("s" if negated else name)
-            if members is None or (negated and in_class):
-                return None
-            atom = members if in_class else f"[{'^' * negated}{members}]" if members else "(?!)"
-        out.append(atom)
-    twin = "".join(out).replace("[^]", r"[\s\S]")
-    return None if "[]" in twin else twin
-
-
-def _compile_twin(pattern: str) -> re.Pattern[str] | None:
-    """The compiled ASCII twin; None where `re` lacks the syntax (possessive ++ before 3.11)."""
-    twin = ascii_twin(pattern)
-    try:
-        return None if twin is None else re.compile(twin)
-    except re.error:
-        return None
-
-
-def _compile(pattern: str) -> regex.Pattern:
-    try:
-        return regex.compile(pattern)
-    except regex.error as error:
-        raise ValueError(f"the split pattern {pattern!r} is not a valid regex: {error}") from error
 
 
 class Splitter:
-    """One Split step, compiled."""
+    """One Split step, compiled: as its twin where there is one, else as it stands."""
 
-    def __init__(self, step: Split, old_classes: bool) -> None:
+    def __init__(self, step: Split, as_classed: Callable[[str], str]) -> None:
         self.step = step
-        self._pattern = _compile(step.pattern)
-        self._ascii = _compile_twin(step.pattern)
-        self._old_classes = old_classes
-        self._findall_suffices = step.behavior == "Isolated" and not self._pattern.groups
+        try:
+            self._see = Twin(step.pattern, as_classed).see
+        except NoTwin:
+            pattern = _compile(step.pattern)
+            self._see = lambda text: (pattern, as_classed(text), [(0, len(text))])
 
     def split(self, text: str) -> list[str]:
         """The pieces of text, in order (an empty match may stand among them as an empty piece)."""
-        if text.isascii() and self._ascii is not None:
-            pattern, seen = self._ascii, text
-        else:
-            pattern = self._pattern
-            seen = with_unicode16_classes(text) if self._old_classes else text
-        if self._findall_suffices and seen is text:
-            pieces = pattern.findall(text)
-            if sum(map(len, pieces)) == len(text):
-                return pieces  # the usual case: the matches leave no gaps
+        pattern, seen, replaced = self._see(text)
+        if self.step.behavior == "Isolated" and not pattern.groups:
+            pieces = pattern.findall(seen)
+            if sum(map(len, pieces)) == len(text):  # the usual case: the matches leave no gaps
+                return _restore(pieces, text, replaced) if replaced else pieces
         return [text[start:end] for start, end in self._spans(pattern, seen) if start < end]
 
     def _spans(self, pattern: re.Pattern | regex.Pattern, text: str) -> Iterable[tuple[int, int]]:
@@ -105,6 +52,13 @@ class Splitter:
         if end < len(text):
             parts.append((end, len(text), self.step.invert))
         return BEHAVE[self.step.behavior](parts)
+
+
+def _compile(pattern: str) -> regex.Pattern:
+    try:
+        return regex.compile(pattern)
+    except regex.error as error:
+        raise ValueError(f"the pattern {pattern!r} is not a valid regex: {error}") from error
 
 
 def _contiguous(parts: list[tuple[int, int, bool]]) -> list[tuple[int, int]]:
@@ -145,6 +99,19 @@ BEHAVE: dict[str, Callable[[list[tuple[int, int, bool]]], list[tuple[int, int]]]
 }
 
 
+def _restore(pieces: list[str], text: str, replaced: list[tuple[int, int]]) -> list[str]:
+    """Put the text's own characters into the pieces where stand-ins are: few, in most texts."""
+    ends = list(accumulate(map(len, pieces)))
+    for start, stop in replaced:
+        i = bisect_right(ends, start)
+        begin = ends[i - 1] if i else 0
+        while begin < stop:
+            pieces[i] = text[begin : ends[i]]
+            begin = ends[i]
+            i += 1
+    return pieces
+
+
 class PreTokenizer:
     """The normalizer and pre_tokenizer steps of a Spec, compiled once."""
 
@@ -152,9 +119,10 @@ class PreTokenizer:
         if unicode not in ("huggingface", "current"):
             raise ValueError(f'unicode={unicode!r} is neither "huggingface" nor "current"')
         self._old_tables = unicode == "huggingface"
+        as_classed = with_unicode16_classes if self._old_tables else str
         self._normalizer = [self._compile_normalizer(step) for step in spec.normalizer]
         self._steps = [
-            Splitter(step, self._old_tables).split if isinstance(step, Split) else _prefix_space
+            Splitter(step, as_classed).split if isinstance(step, Split) else _prefix_space
             for step in spec.pre_tokenizer
         ]
 
