@@ -16,7 +16,10 @@ from bpe.spec import AddedToken
 # A single_word token does not match beside one of these: Unicode's word characters and joiners.
 _WORD_BEFORE = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d]\Z")
 _WORD_AFTER = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d]")
-_SPACE_BEFORE = regex.compile(r"\s*\Z")
+_WHITE_SPACE = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)  # the 25 characters of the property White_Space
 _SPACE_AFTER = regex.compile(r"\s*")
 
 Stretch = str | AddedToken
@@ -30,22 +33,24 @@ class AddedTokens:
         self.texts = [token.content for token in tokens]
         self.by_bytes = {token.content.encode(): token for token in tokens}
         self._normalize = normalize
-        self._raw = _Pass({t.content: t for t in tokens if not t.normalized})
-        self._normalized = _Pass({normalize(t.content): t for t in tokens if t.normalized})
+        self.raw = Pass({t.content: t for t in tokens if not t.normalized})
+        self.normalized = Pass({normalize(t.content): t for t in tokens if t.normalized})
 
     def cut(self, text: str, forbidden: Collection[AddedToken] = ()) -> Iterator[Stretch]:
         """Yield normalized stretches of text and the added tokens between them.
 
         The text of a forbidden token stays text; no shorter token is looked for inside it.
         """
-        for raw in self._raw.cut(text, forbidden):
-            if isinstance(raw, AddedToken):
-                yield raw
-            else:
-                yield from self._normalized.cut(self._normalize(raw), forbidden)
+        for start, stop, token in self.raw.spans(text, forbidden):
+            if token:
+                yield token
+                continue
+            normalized = self._normalize(text[start:stop])
+            for first, last, inner in self.normalized.spans(normalized, forbidden):
+                yield inner or normalized[first:last]
 
 
-class _Pass:
+class Pass:
     """One leftmost-longest search for a set of literal texts."""
 
     def __init__(self, tokens: dict[str, AddedToken]) -> None:
@@ -53,7 +58,10 @@ class _Pass:
         longest_first = sorted(tokens, key=len, reverse=True)
         self._pattern = regex.compile("|".join(map(regex.escape, longest_first)))
 
-    def cut(self, text: str, forbidden: Collection[AddedToken]) -> Iterator[Stretch]:
+    def spans(
+        self, text: str, forbidden: Collection[AddedToken]
+    ) -> Iterator[tuple[int, int, AddedToken | None]]:
+        """(start, stop, the token that matches there or None), covering the whole text."""
         end = 0  # of the last accepted match
         for match in self._pattern.finditer(text) if self._tokens else ():
             token = self._tokens[match[0]]
@@ -61,15 +69,15 @@ class _Pass:
                 continue
             start, stop = match.span()
             if token.lstrip:  # white space that the token before has swallowed stays with it
-                start = max(end, _SPACE_BEFORE.search(text, end, start).start())
+                start = end + len(text[end:start].rstrip(_WHITE_SPACE))
             if token.rstrip:
                 stop = _SPACE_AFTER.match(text, stop).end()
             if end < start:
-                yield text[end:start]
-            yield token
+                yield end, start, None
+            yield start, stop, token
             end = stop
         if end < len(text):
-            yield text[end:]
+            yield end, len(text), None
 
 
 def _is_in_word(text: str, start: int, stop: int) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import accumulate
 
 import regex
@@ -38,10 +38,13 @@ class Splitter:
             pieces = pattern.findall(seen)
             if sum(map(len, pieces)) == len(text):  # the usual case: the matches leave no gaps
                 return _restore(pieces, text, replaced) if replaced else pieces
-        return [text[start:end] for start, end in self._spans(pattern, seen) if start < end]
+        return [text[start:end] for start, end in self._spans(pattern, seen)]
 
-    def _spans(self, pattern: re.Pattern | regex.Pattern, text: str) -> Iterable[tuple[int, int]]:
-        """Where the pieces are, after the step's behavior."""
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the pieces of text are: (start, end) of each."""
+        return self._spans(*self._see(text)[:2])
+
+    def _spans(self, pattern: re.Pattern | regex.Pattern, text: str) -> list[tuple[int, int]]:
         parts: list[tuple[int, int, bool]] = []  # start, end, is a match
         end = 0
         for match in pattern.finditer(text):
@@ -51,7 +54,8 @@ class Splitter:
             parts.append((*match.span(), not self.step.invert))
         if end < len(text):
             parts.append((end, len(text), self.step.invert))
-        return BEHAVE[self.step.behavior](parts)
+        spans = BEHAVE[self.step.behavior](parts)
+        return [(start, end) for start, end in spans if start < end]
 
 
 def _compile(pattern: str) -> regex.Pattern:
@@ -112,49 +116,58 @@ def _restore(pieces: list[str], text: str, replaced: list[tuple[int, int]]) -> l
     return pieces
 
 
+class PrefixSpacer:
+    """One PrefixSpace step."""
+
+    def split(self, text: str) -> list[str]:
+        """text as one piece, with a space in front unless it begins with one."""
+        return [text if text.startswith(" ") else " " + text]
+
+
 class PreTokenizer:
     """The normalizer and pre_tokenizer steps of a Spec, compiled once."""
 
     def __init__(self, spec: Spec, *, unicode: str = "huggingface") -> None:
         if unicode not in ("huggingface", "current"):
             raise ValueError(f'unicode={unicode!r} is neither "huggingface" nor "current"')
-        self._old_tables = unicode == "huggingface"
-        as_classed = with_unicode16_classes if self._old_tables else str
-        self._normalizer = [self._compile_normalizer(step) for step in spec.normalizer]
-        self._steps = [
-            Splitter(step, as_classed).split if isinstance(step, Split) else _prefix_space
+        old_tables = unicode == "huggingface"
+        as_classed = with_unicode16_classes if old_tables else str
+        self.normalizer = [
+            (step, _compile_normalizer(step, old_tables)) for step in spec.normalizer
+        ]
+        self.steps = [
+            Splitter(step, as_classed) if isinstance(step, Split) else PrefixSpacer()
             for step in spec.pre_tokenizer
         ]
 
     def normalize(self, text: str) -> str:
         """text after all normalizer steps; ASCII text passes the Unicode forms untouched."""
-        for step in self._normalizer:
-            text = step(text)
+        for _, run in self.normalizer:
+            text = run(text)
         return text
 
     def split(self, text: str) -> list[str]:
         """The pieces of a normalized text; joined they are the text, unless a step drops some."""
         if not text:
             return []
-        first, *others = self._steps or [lambda whole: [whole]]
-        pieces = first(text)
-        for step in others:  # each step sees one piece alone: its lookahead ends at the border
-            pieces = [part for piece in pieces for part in step(piece)]
+        pieces = [text]
+        for step in self.steps:  # each step sees one piece alone: its lookahead ends at the border
+            if len(pieces) == 1:
+                pieces = step.split(pieces[0])
+            else:
+                pieces = [part for piece in pieces for part in step.split(piece)]
         return pieces
 
-    def _compile_normalizer(
-        self, step: Normalize | Lowercase | Replace | Prepend
-    ) -> Callable[[str], str]:
-        if isinstance(step, Normalize):
-            run = normalize_unicode9 if self._old_tables else unicodedata.normalize
-            return lambda text: text if text.isascii() else run(step.form, text)
-        if isinstance(step, Lowercase):
-            return lambda text: "".join(map(str.lower, text))
-        if isinstance(step, Prepend):
-            return lambda text: step.content + text if text else text
-        pattern = _compile(step.pattern)
-        return lambda text: pattern.sub(lambda _: step.content, text)
 
-
-def _prefix_space(piece: str) -> list[str]:
-    return [piece if piece.startswith(" ") else " " + piece]
+def _compile_normalizer(
+    step: Normalize | Lowercase | Replace | Prepend, old_tables: bool
+) -> Callable[[str], str]:
+    if isinstance(step, Normalize):
+        run = normalize_unicode9 if old_tables else unicodedata.normalize
+        return lambda text: text if text.isascii() else run(step.form, text)
+    if isinstance(step, Lowercase):
+        return lambda text: "".join(map(str.lower, text))
+    if isinstance(step, Prepend):
+        return lambda text: step.content + text if text else text
+    pattern = _compile(step.pattern)
+    return lambda text: pattern.sub(lambda _: step.content, text)

@@ -139,11 +139,7 @@ class Tokenizer:
 
         Raises TypeError if text is not a str, ValueError if it holds a lone surrogate.
         """
-        if not isinstance(text, str):
-            raise TypeError(
-                f"encode takes a str, not {type(text).__name__}"
-                + ("; decode the bytes first" if isinstance(text, (bytes, bytearray)) else "")
-            )
+        _check_text(text)
         if added_tokens:
             stretches = self._added.cut(text, self._forbidden(allowed_special))
         else:
@@ -158,6 +154,34 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             raise _surrogate_error(text) from error
         return self._post_process(ids, add_special_tokens)
+
+    def encode_with_offsets(
+        self,
+        text: str,
+        *,
+        allowed_special: str | Collection[str] = "none",
+        added_tokens: bool = True,
+    ) -> list[tuple[int, int, int]]:
+        """(id, start, end) for each id: where in text it came from, in characters as given.
+
+        The ids are those of encode with the same options. A character whose bytes are shared by
+        several tokens is in the span of each.
+        """
+        from bpe.offsets import encode_with_offsets
+
+        _check_text(text)
+        spans = encode_with_offsets(
+            text,
+            self._added if added_tokens else AddedTokens((), self._pre_tokenizer.normalize),
+            self._forbidden(allowed_special),
+            self._pre_tokenizer,
+            self._pieces,
+            self._token_bytes,
+        )
+        try:
+            return list(spans)
+        except UnicodeEncodeError as error:
+            raise _surrogate_error(text) from error
 
     def encode_batch(self, texts: Iterable[str], **options: Any) -> list[list[int]]:
         """encode for each text, in order, with the same options."""
@@ -314,6 +338,12 @@ class Stream:
     def finish(self) -> str:
         """What was held back: U+FFFD if the last character never became complete."""
         return self._decoder.decode(b"", final=True)
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        hint = "; decode the bytes first" if isinstance(text, (bytes, bytearray)) else ""
+        raise TypeError(f"encode takes a str, not {type(text).__name__}{hint}")
 
 
 def _truncate(ids: list[int], truncation: Truncation, num_added: int) -> list[int]:

@@ -1,0 +1,144 @@
+"""text -> ids, each with the place in the text that it came from.
+
+The walk is encode's own (the same cutting, normalizing, splitting and merging) with positions
+carried along. A place is a span of characters of the text as given, before normalization: the
+smallest one that holds every character of which the token has a byte. Blind spot: what the ids are
+for.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import accumulate
+
+from bpe.added import AddedTokens
+from bpe.pretokenize import PreTokenizer, Splitter
+from bpe.spec import AddedToken, Prepend, Replace
+
+Span = tuple[int, int]  # first character, and the one after the last
+
+
+def encode_with_offsets(
+    text: str,
+    added: AddedTokens,
+    forbidden: Collection[AddedToken],
+    pre_tokenizer: PreTokenizer,
+    ids_of: Mapping[str, tuple[int, ...]],
+    token_bytes: Mapping[int, bytes],
+) -> Iterator[tuple[int, int, int]]:
+    """(id, start, stop) for each id of text. ids_of: piece -> ids; token_bytes: id -> bytes.
+
+    An added token's span holds the white space that its flags swallow. What a normalizer or a
+    prefix space put in has an empty span where it was put.
+    """
+    for start, stop, token in added.raw.spans(text, forbidden):
+        if token:
+            yield token.id, start, stop
+            continue
+        normalized, places = align(text[start:stop], pre_tokenizer)
+        for first, last, inner in added.normalized.spans(normalized, forbidden):
+            if inner:
+                found = [(inner.id, first, last)]
+            else:
+                found = _pieces(normalized[first:last], first, pre_tokenizer, ids_of, token_bytes)
+            for id, i, j in found:
+                begin, end = _source(places, i, j)
+                yield id, start + begin, start + end
+
+
+def _pieces(
+    text: str,
+    first: int,
+    pre_tokenizer: PreTokenizer,
+    ids_of: Mapping[str, tuple[int, ...]],
+    token_bytes: Mapping[int, bytes],
+) -> Iterator[tuple[int, int, int]]:
+    """(id, start, stop) in a normalized text whose first character counts as number `first`."""
+    for piece, start, num_inserted in split_with_places(text, pre_tokenizer):
+        shift = first + start - num_inserted
+        lengths = [len(token_bytes[id]) for id in ids_of[piece]]
+        for id, (i, j) in zip(ids_of[piece], _character_spans(piece, lengths)):
+            yield id, max(i, num_inserted) + shift, max(j, num_inserted) + shift
+
+
+def split_with_places(text: str, pre_tokenizer: PreTokenizer) -> list[tuple[str, int, int]]:
+    """(piece, where it starts in text, how many characters in front were inserted)."""
+    placed = [(text, 0, 0)] if text else []
+    for step in pre_tokenizer.steps:
+        if isinstance(step, Splitter):
+            placed = [
+                (piece[i:j], start + max(0, i - num_inserted), max(0, num_inserted - i))
+                for piece, start, num_inserted in placed
+                for i, j in step.spans(piece)
+            ]
+        else:
+            longer = [(step.split(piece)[0], piece, start, n) for piece, start, n in placed]
+            placed = [(new, start, n + len(new) - len(old)) for new, old, start, n in longer]
+    return placed
+
+
+def _character_spans(piece: str, lengths: list[int]) -> Iterator[Span]:
+    """The characters that tokens of these many bytes, one after the other, have a part of."""
+    stops = list(accumulate(lengths))
+    if piece.isascii():
+        yield from zip([0, *stops], stops)
+        return
+    owner = [i for i, char in enumerate(piece) for _ in char.encode()]  # byte -> its character
+    for start, stop in zip([0, *stops], stops):
+        yield owner[start], owner[stop - 1] + 1
+
+
+def _source(places: list[Span] | None, i: int, j: int) -> Span:
+    """The span of the text as given for characters i to j of the normalized one."""
+    if places is None:
+        return i, j
+    if i < j:
+        return places[i][0], max(stop for _, stop in places[i:j])
+    return (places[i][0],) * 2 if i < len(places) else (places[-1][1],) * 2
+
+
+def align(text: str, pre_tokenizer: PreTokenizer) -> tuple[str, list[Span] | None]:
+    """The normalized text, and for each of its characters the span it came from (None: its own)."""
+    places: list[Span] | None = None
+    for step, run in pre_tokenizer.normalizer:
+        if run(text) == text:
+            continue
+        if isinstance(step, Prepend):
+            parts = [(step.content, (0, 0)), *((c, (i, i + 1)) for i, c in enumerate(text))]
+        elif isinstance(step, Replace):
+            parts = list(_replaced(text, step))
+        else:
+            parts = [(run(text[i:j]), (i, j)) for i, j in clusters(text, run)]
+        text = "".join(new for new, _ in parts)
+        places = [_source(places, *span) for new, span in parts for _ in new]
+    return text, places
+
+
+def _replaced(text: str, step: Replace) -> Iterator[tuple[str, Span]]:
+    import regex
+
+    end = 0
+    for match in regex.finditer(step.pattern, text):
+        yield from ((text[i], (i, i + 1)) for i in range(end, match.start()))
+        yield step.content, match.span()
+        end = match.end()
+    yield from ((text[i], (i, i + 1)) for i in range(end, len(text)))
+
+
+def clusters(text: str, normalize: Callable[[str], str]) -> Iterator[Span]:
+    """The spans that normalization treats alone: a character with what may join or reorder with it.
+
+    >>> list(clusters("e\u0301x", lambda text: unicodedata.normalize("NFC", text)))
+    [(0, 2), (2, 3)]
+    """
+    start = 0
+    for i in range(1, len(text)):
+        if text[i].isascii() or (
+            not unicodedata.combining(text[i])
+            and normalize(text[start : i + 1]) == normalize(text[start:i]) + normalize(text[i])
+        ):
+            yield start, i
+            start = i
+    if text:
+        yield start, len(text)

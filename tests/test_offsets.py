@@ -1,0 +1,98 @@
+"""bpe/offsets.py: spans against a count of bytes over the whole text, and hand-made cases."""
+
+import random
+
+import pytest
+from test_twin import random_text
+from tiny import added_token, json_of
+
+import bpe
+from bpe import formats
+
+
+def spans_by_counting(tokenizer, text, ids):
+    """For texts that normalization leaves alone: the bytes of the tokens joined are the text's."""
+    owner = [i for i, char in enumerate(text) for _ in char.encode()]
+    spans, start = [], 0
+    for id in ids:
+        stop = start + len(tokenizer.id_to_token(id))
+        spans.append((id, owner[start], owner[stop - 1] + 1))
+        start = stop
+    assert start == len(owner)
+    return spans
+
+
+@pytest.mark.parametrize("allowed", ["none", "all"])
+def test_equals_counting_bytes(tiny, allowed):
+    rng = random.Random(8)
+    extra = ["<|im_end|>", "<think>", "<|im_", "the capital", "中文"]
+    for _ in range(2000):
+        text = random_text(rng) + rng.choice(extra) + random_text(rng)
+        text = tiny._pre_tokenizer.normalize(text)
+        ids = tiny.encode(text, allowed_special=allowed)
+        spans = tiny.encode_with_offsets(text, allowed_special=allowed)
+        assert spans == spans_by_counting(tiny, text, ids)
+
+
+def test_the_ids_are_those_of_encode(tiny, qwen3):
+    rng = random.Random(9)
+    for _ in range(500):
+        text = random_text(rng) + "e\u0301<think>\u1112\u1161\u11ab"
+        for tokenizer in (tiny, qwen3):
+            for options in ({}, {"allowed_special": "all"}, {"added_tokens": False}):
+                spans = tokenizer.encode_with_offsets(text, **options)
+                assert [id for id, _, _ in spans] == tokenizer.encode(text, **options)
+                assert all(0 <= start <= end <= len(text) for _, start, end in spans)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cafe\u0301 x", ["ca", "fe\u0301", " x"]),
+        ("\u1112\u1161\u11abx", ["\u1112\u1161\u11ab", "x"]),
+        ("a\u0323\u0301<think>e\u0301", ["a\u0323\u0301", "<think>", "e\u0301"]),
+        ("no change", ["no", " change"]),
+        ("", []),
+    ],
+)
+def test_spans_are_in_the_text_as_given(qwen3, text, expected):
+    spans = [text[start:end] for _, start, end in qwen3.encode_with_offsets(text)]
+    merged = [span for i, span in enumerate(spans) if i == 0 or span != spans[i - 1]]
+    assert merged == expected
+
+
+def with_spec(spec, **top):
+    return bpe.Tokenizer(formats.read_tokenizer_json(json_of(spec) | top))
+
+
+def test_what_is_put_in_has_an_empty_span():
+    byte_level = {"type": "ByteLevel", "add_prefix_space": True, "use_regex": True}
+    prefixed = with_spec({"pre": byte_level})
+    assert [(s, e) for _, s, e in prefixed.encode_with_offsets("ab c")] == [
+        (0, 0), (0, 1), (1, 2), (2, 3), (3, 4),
+    ]  # fmt: skip
+    prepended = with_spec({}, normalizer={"type": "Prepend", "prepend": "+"})
+    assert [(s, e) for _, s, e in prepended.encode_with_offsets("ab")] == [(0, 0), (0, 1), (1, 2)]
+
+
+def test_replace_and_lowercase_keep_places():
+    replace = {"type": "Replace", "pattern": {"String": "--"}, "content": "=="}
+    steps = {"type": "Sequence", "normalizers": [replace, {"type": "Lowercase"}]}
+    tokenizer = with_spec({}, normalizer=steps)
+    spans = tokenizer.encode_with_offsets("A--\u0130")
+    assert tokenizer.decode([id for id, _, _ in spans]) == "a==i\u0307"
+    assert [(s, e) for _, s, e in spans] == [(0, 1), (1, 3), (1, 3), (3, 4), (3, 4), (3, 4)]
+
+
+def test_swallowed_white_space_belongs_to_the_added_token(tiny_json):
+    added = added_token(320, "<L>", lstrip=True, rstrip=True)
+    data = tiny_json | {"added_tokens": [*tiny_json["added_tokens"], added]}
+    tokenizer = bpe.Tokenizer(formats.read_tokenizer_json(data))
+    assert (320, 1, 7) in tokenizer.encode_with_offsets("x  <L> y")
+
+
+def test_bad_texts_are_refused(tiny):
+    with pytest.raises(TypeError, match="not bytes"):
+        tiny.encode_with_offsets(b"x")
+    with pytest.raises(ValueError, match="lone surrogate"):
+        tiny.encode_with_offsets("x\ud800")
