@@ -17,7 +17,22 @@ QWEN_PATTERN = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )  # Qwen2, Qwen2.5 and Qwen3: Llama 3's pattern with digits one by one
 
-LLAMA3_PATTERN = QWEN_PATTERN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+LLAMA3_PATTERN = QWEN_PATTERN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")  # GPT-4's (cl100k) as well
+
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+GPT4O_PATTERN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTION}"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTION}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)  # GPT-4o and gpt-oss (o200k): words are cut where lower case turns to upper case
+
+PATTERNS = {  # the names that callers may use
+    "gpt2": GPT2_PATTERN,
+    "qwen": QWEN_PATTERN,
+    "llama3": LLAMA3_PATTERN,
+    "gpt4o": GPT4O_PATTERN,
+}
 
 # Every byte of ordinary UTF-8 text. A vocabulary must have them all; vocabularies that were trained
 # without a full alphabet (SmolLM2's) lack some of the others: controls, C0, C1, F1, F2, F5-FF.
@@ -125,6 +140,7 @@ class Spec:
     pre_tokenizer: tuple[Split | PrefixSpace, ...]
     normalizer: tuple[Normalize | Lowercase | Replace | Prepend, ...] = ()
     added_tokens: tuple[AddedToken, ...] = ()
+    equal_ranks: bool = False  # all merges that give one token share one rank (tiktoken)
     ignore_merges: bool = False  # a whole piece that is a token is never merged (Llama 3)
     prefix_ids: tuple[int, ...] = ()  # what add_special_tokens=True puts in front (BOS) ...
     suffix_ids: tuple[int, ...] = ()  # ... and behind

@@ -42,10 +42,16 @@ class PieceCache(dict[str, tuple[int, ...]]):
         self._byte_ids = {
             token[0]: spec.vocab[token] for token in single_bytes if token in spec.vocab
         }
-        self._ranks = {pair: rank for rank, pair in enumerate(spec.merges)}
-        self._results = [
+        results = [
             spec.vocab[token_bytes[left] + token_bytes[right]] for left, right in spec.merges
         ]
+        if spec.equal_ranks:
+            rank_of = {id: rank for rank, id in enumerate(dict.fromkeys(results))}
+            self._ranks = {pair: rank_of[id] for pair, id in zip(spec.merges, results)}
+            self._results = list(rank_of)
+        else:
+            self._ranks = {pair: rank for rank, pair in enumerate(spec.merges)}
+            self._results = results
 
     def __missing__(self, piece: str) -> tuple[int, ...]:
         ids = self._merge(piece.encode())
@@ -86,12 +92,27 @@ class Tokenizer:
         self._vocab_size = max(self._token_bytes) + 1
 
     @classmethod
-    def from_file(cls, path: str | PathLike[str], *, unicode: str = "huggingface") -> Tokenizer:
-        """Load a tokenizer.json or the tokenizer inside a .gguf file.
+    def from_file(
+        cls,
+        path: str | PathLike[str],
+        *,
+        pattern: str | None = None,
+        special_tokens: Mapping[str, int] | None = None,
+        normalizer: str | None = None,
+        unicode: str = "huggingface",
+    ) -> Tokenizer:
+        """Load a tokenizer.json, .gguf or .tiktoken file, or a vocab.json with its merges.txt.
+
+        pattern: how text is split, a regex or "gpt2", "qwen", "llama3", "gpt4o". special_tokens:
+        text -> id. normalizer: "nfc" or none. These three are for .tiktoken and vocab.json alone,
+        where nothing is guessed; the other files hold them.
 
         Raises FileNotFoundError, or ValueError with what was found and is not supported.
         """
-        return cls(formats.read_file(path), unicode=unicode)
+        spec = formats.read_file(
+            path, pattern=pattern, special_tokens=special_tokens, normalizer=normalizer
+        )
+        return cls(spec, unicode=unicode)
 
     @classmethod
     def from_pretrained(

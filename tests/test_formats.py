@@ -1,16 +1,19 @@
 """bpe/formats.py: what is read, what is refused by name, and files written and read again."""
 
+import base64
 import copy
 import json
+import random
 import struct
 
 import pytest
+import regex
 from golden_cases import cases, name_of, value
 from tiny import CORPUS, json_of
 
 import bpe
 from bpe import formats
-from bpe.spec import QWEN_PATTERN
+from bpe.spec import GPT2_PATTERN, QWEN_PATTERN
 
 CASES = cases("formats")
 SUPPORTED = (
@@ -150,12 +153,99 @@ def test_a_failed_save_keeps_the_old_file(tiny, tmp_path, monkeypatch):
     path = tmp_path / "tokenizer.json"
     path.write_text("old")
     monkeypatch.setattr(
-        formats.Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full"))
+        formats.write.Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full"))
     )
     with pytest.raises(OSError, match="disk full"):
         tiny.save(path)
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+# --- rank files --------------------------------------------------------------------------------
+
+
+def write_tiktoken(path, tokens):
+    lines = [f"{base64.b64encode(token).decode()} {rank}" for rank, token in enumerate(tokens)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def encode_by_rank(tokens, text, pattern):
+    """tiktoken's rule to the letter: join the leftmost neighbours with the lowest joined rank."""
+    ranks = {token: rank for rank, token in enumerate(tokens)}
+    ids = []
+    for piece in regex.findall(pattern, text):
+        parts = [bytes([byte]) for byte in piece.encode()]
+        while True:
+            joins = [
+                (ranks[a + b], i)
+                for i, (a, b) in enumerate(zip(parts, parts[1:]))
+                if a + b in ranks
+            ]
+            if not joins:
+                break
+            i = min(joins)[1]
+            parts[i : i + 2] = [parts[i] + parts[i + 1]]
+        ids += [ranks[part] for part in parts]
+    return ids
+
+
+def test_tiktoken_files_follow_tiktokens_rule(tmp_path):
+    rng = random.Random(10)
+    path = tmp_path / "ranks.tiktoken"
+    for _ in range(60):
+        tokens = [bytes([byte]) for byte in range(256)]
+        while len(tokens) < 256 + 14:  # mostly of a and b, so that many tokens overlap
+            known = [b"a", b"b", *tokens[256:]]
+            token = rng.choice(known) + rng.choice(known)
+            if token not in tokens:
+                tokens.append(token)
+        write_tiktoken(path, tokens)
+        tokenizer = bpe.Tokenizer.from_file(path, pattern="gpt2", special_tokens={"<s>": 270})
+        for _ in range(60):
+            text = "".join(rng.choice("aabb ") for _ in range(rng.randint(0, 20)))
+            assert tokenizer.encode(text) == encode_by_rank(tokens, text, GPT2_PATTERN)
+    assert tokenizer.encode("<s>", allowed_special="all") == [270]
+
+
+def test_vocab_and_merges_files(tiny, tiny_json, tmp_path):
+    vocab = tiny_json["model"]["vocab"]
+    (tmp_path / "vocab.json").write_text(json.dumps(vocab))
+    merges = "#version: 0.2\n" + "\n".join(tiny_json["model"]["merges"]) + "\n"
+    (tmp_path / "merges.txt").write_text(merges)
+    specials = {"<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2}
+    tokenizer = bpe.Tokenizer.from_file(
+        tmp_path / "vocab.json", pattern="gpt2", special_tokens=specials, normalizer="nfc"
+    )
+    text = CORPUS + "e\u0301<|im_end|>"
+    for allowed in ("none", "all"):
+        assert tokenizer.encode(text, allowed_special=allowed) == tiny.encode(
+            text, allowed_special=allowed
+        )
+    (tmp_path / "merges.txt").unlink()
+    with pytest.raises(FileNotFoundError, match="no merges.txt beside it"):
+        bpe.Tokenizer.from_file(tmp_path / "vocab.json", pattern="gpt2")
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("YQ== 0\n", {}, "does not say how text is split; pass pattern="),
+        ("YQ== 0\n!! 1\n", {"pattern": "gpt2"}, "line 2 is not a base64 token"),
+        ("YQ== 0\nYg==\n", {"pattern": "gpt2"}, "line 2 is not a base64 token"),
+        ("YQ== 0\nYg== 0\n", {"pattern": "gpt2"}, "the same rank"),
+        ("YQ== 0\n", {"pattern": "gpt2"}, "no token for"),
+    ],
+)
+def test_broken_tiktoken_files(tmp_path, content, options, message):
+    path = tmp_path / "ranks.tiktoken"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        bpe.Tokenizer.from_file(path, **options)
+
+
+def test_a_complete_file_takes_no_pattern(tiny_directory):
+    with pytest.raises(ValueError, match="the file itself says how text is split"):
+        bpe.Tokenizer.from_file(tiny_directory / "tokenizer.json", pattern="gpt2")
 
 
 # --- GGUF --------------------------------------------------------------------------------------

@@ -5,24 +5,18 @@ import random
 import pytest
 import regex
 
-from bpe.spec import GPT2_PATTERN, LLAMA3_PATTERN, QWEN_PATTERN
+from bpe.spec import PATTERNS as NAMED_PATTERNS
+from bpe.spec import QWEN_PATTERN
 from bpe.twin import NoTwin, Twin
 from bpe.unicode16 import with_unicode16_classes
 
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-GPT4O_PATTERN = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTION}"
-    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTION}"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 DEEPSEEK_PATTERNS = (
     r"\p{N}{1,3}",
     "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
     r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
-PATTERNS = [GPT2_PATTERN, QWEN_PATTERN, LLAMA3_PATTERN, GPT4O_PATTERN, *DEEPSEEK_PATTERNS]
+PATTERNS = [*NAMED_PATTERNS.values(), *DEEPSEEK_PATTERNS]
 ODD = [
     r"[\S]+|\D",
     r"\P{Lu}+x?|é[a-z]|[à-ü]+",

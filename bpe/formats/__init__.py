@@ -1,0 +1,122 @@
+"""files -> Spec, and Spec -> tokenizer.json: the only place that knows file formats.
+
+One file a format. Blind spot: it does not know how text is encoded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from bpe.formats.alphabet import to_bytes, to_glyphs
+from bpe.formats.gguf import read_gguf
+from bpe.formats.ranks import read_tiktoken, read_vocab_and_merges
+from bpe.formats.tokenizer_json import read_tokenizer_json
+from bpe.formats.write import tokenizer_json, write_tokenizer_json
+from bpe.spec import Spec
+
+__all__ = [
+    "read_directory",
+    "read_file",
+    "read_tokenizer_json",
+    "to_bytes",
+    "to_glyphs",
+    "tokenizer_json",
+    "write_tokenizer_json",
+]
+
+
+def read_file(
+    path: str | PathLike[str],
+    *,
+    pattern: str | None = None,
+    special_tokens: Mapping[str, int] | None = None,
+    normalizer: str | None = None,
+) -> Spec:
+    """The Spec in a tokenizer.json, .gguf, .tiktoken or vocab.json file.
+
+    pattern, special_tokens and normalizer are for the last two, which do not hold them, and refused
+    with the others, which do. ValueError says what is not supported.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a directory; Tokenizer.from_pretrained reads those")
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        return _read_file(path, pattern, special_tokens, normalizer)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _read_file(path: Path, *given: Any) -> Spec:
+    with path.open("rb") as file:
+        is_gguf = file.read(4) == b"GGUF"
+    if path.suffix == ".tiktoken":
+        return read_tiktoken(path, *given)
+    data = None if is_gguf else _load_json(path)
+    if isinstance(data, dict) and data and all(isinstance(id, int) for id in data.values()):
+        return read_vocab_and_merges(data, path, *given)
+    if any(value is not None for value in given):
+        raise ValueError(
+            "the file itself says how text is split; pass no pattern or tokens with it"
+        )
+    return read_gguf(path) if is_gguf else read_tokenizer_json(data)
+
+
+def read_directory(path: str | PathLike[str]) -> Spec:
+    """The Spec of a model directory: its tokenizer.json with the chat templates beside it."""
+    path = Path(path)
+    if not path.is_dir():
+        raise FileNotFoundError(f"there is no directory {path}")
+    if not (path / "tokenizer.json").exists():
+        raise FileNotFoundError(f"{path} holds no tokenizer.json, so there is no tokenizer to load")
+    spec = read_file(path / "tokenizer.json")
+    config_path = path / "tokenizer_config.json"
+    config = _load_json(config_path) if config_path.exists() else {}
+    names = ("bos_token", "eos_token", "unk_token", "pad_token")
+    spec = _replace(
+        spec,
+        chat_templates=_chat_templates(path, config),
+        named_tokens={name: _content(config[name]) for name in names if config.get(name)},
+    )
+    return spec
+
+
+def _chat_templates(path: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Templates by name; chat_template.jinja and chat_templates/NAME.jinja win over the config."""
+    templates: dict[str, str] = {}
+    declared = config.get("chat_template")
+    if isinstance(declared, str):
+        templates["default"] = declared
+    elif isinstance(declared, list):
+        templates |= {entry["name"]: entry["template"] for entry in declared}
+    if (path / "chat_template.jinja").exists():
+        templates["default"] = (path / "chat_template.jinja").read_text(encoding="utf-8")
+    for file in sorted(path.glob("chat_templates/*.jinja")):
+        templates[file.stem] = file.read_text(encoding="utf-8")
+    return templates
+
+
+def _content(token: str | Mapping[str, Any]) -> str:
+    return token if isinstance(token, str) else token["content"]
+
+
+def _replace(spec: Spec, **changes: Any) -> Spec:
+    """dataclasses.replace without checking the vocabulary a second time."""
+    changed = object.__new__(Spec)
+    changed.__dict__.update(spec.__dict__, **changes)
+    return changed
+
+
+def _load_json(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            return json.loads(file.read().decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8 at byte {error.start}, so it is no JSON") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not valid JSON: {error}") from error

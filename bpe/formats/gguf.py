@@ -1,0 +1,153 @@
+"""the tokenizer.ggml.* metadata of a GGUF file -> Spec (gpt2-type models, llama.cpp's names).
+
+model/gguf.py reads the same header for tensors; the two stay apart because bpe and model do not
+know each other. Blind spot: tensors.
+
+Source: the GGUF specification, and the pre-tokenizer patterns that llama.cpp documents by name.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bpe.formats.alphabet import bytes_vocab
+from bpe.formats.tokenizer_json import read_merges
+from bpe.spec import GPT2_PATTERN, LLAMA3_PATTERN, QWEN_PATTERN, AddedToken, Normalize, Spec, Split
+
+# Without its last branch; the white space that is left over is a gap, and gaps are pieces too.
+_LLAMA_CPP_GPT2 = Split(GPT2_PATTERN.removesuffix(r"|\s+"))
+
+GGUF_PRE_TOKENIZERS: dict[str, tuple[tuple[Split, ...], tuple[Normalize, ...], bool]] = {
+    # tokenizer.ggml.pre -> steps, normalizer of the models that use it, ignore_merges
+    "qwen2": ((Split(QWEN_PATTERN),), (Normalize("NFC"),), False),
+    "llama-bpe": ((Split(LLAMA3_PATTERN),), (), True),
+    "smollm": ((Split(r"\p{N}"), _LLAMA_CPP_GPT2), (), False),
+    "gpt-2": ((_LLAMA_CPP_GPT2,), (), False),
+    "default": (
+        (
+            Split(r"[\p{P}\$\+<=>\^~\|]+"), _LLAMA_CPP_GPT2,
+            Split(r"\p{N}+"), Split("[0-9][0-9][0-9]"),
+        ),
+        (),
+        False,
+    ),
+}  # fmt: skip
+
+_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5  # tokenizer.ggml.token_type
+
+
+def read_gguf(path: Path) -> Spec:
+    """The Spec in a GGUF file's tokenizer.ggml.* metadata (gpt2-type models)."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as buffer:
+        data = _GgufReader(buffer).read("tokenizer.")
+    model, pre = data.get("tokenizer.ggml.model"), data.get("tokenizer.ggml.pre", "default")
+    if model != "gpt2":
+        raise ValueError(
+            f"the file's tokenizer.ggml.model is {model!r}; only 'gpt2' is byte-level BPE"
+        )
+    if pre not in GGUF_PRE_TOKENIZERS:
+        raise ValueError(
+            f"tokenizer.ggml.pre is {pre!r}; we know {', '.join(sorted(GGUF_PRE_TOKENIZERS))}"
+        )
+    tokens: list[str] = data["tokenizer.ggml.tokens"]
+    types = data.get("tokenizer.ggml.token_type") or [_NORMAL] * len(tokens)
+    steps, normalizer, ignore_merges = GGUF_PRE_TOKENIZERS[pre]
+    vocab = {token: id for id, token in enumerate(tokens) if types[id] not in _NOT_BYTE_LEVEL}
+    return Spec(
+        vocab=bytes_vocab(vocab),
+        merges=read_merges(data["tokenizer.ggml.merges"], vocab),
+        pre_tokenizer=steps,
+        normalizer=normalizer,
+        added_tokens=tuple(
+            AddedToken(id, token, special=types[id] == _CONTROL)
+            for id, token in enumerate(tokens)
+            if types[id] in (_CONTROL, _USER_DEFINED)
+        ),
+        ignore_merges=ignore_merges,
+        prefix_ids=_gguf_affix(data, "bos"),
+        suffix_ids=_gguf_affix(data, "eos"),
+        chat_templates={
+            key.removeprefix("tokenizer.chat_template").removeprefix(".") or "default": value
+            for key, value in data.items()
+            if key.startswith("tokenizer.chat_template") and isinstance(value, str)
+        },
+        named_tokens={
+            f"{name}_token": tokens[data[key]]
+            for name, long in (("bos",) * 2, ("eos",) * 2, ("unk", "unknown"), ("pad", "padding"))
+            if 0 <= data.get(key := f"tokenizer.ggml.{long}_token_id", -1) < len(tokens)
+        },
+    )
+
+
+_NOT_BYTE_LEVEL = (_CONTROL, _USER_DEFINED, _UNUSED)
+
+
+def _gguf_affix(data: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    if not data.get(f"tokenizer.ggml.add_{name}_token"):
+        return ()
+    return (data[f"tokenizer.ggml.{name}_token_id"],)
+
+
+class _GgufReader:
+    """Reads the key-value block of a GGUF file (version 2 or 3, little-endian)."""
+
+    SCALARS: ClassVar[dict[int, str]] = {  # value type -> struct format
+        0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
+    }  # fmt: skip
+    STRING, ARRAY = 8, 9
+
+    def __init__(self, buffer: mmap.mmap) -> None:
+        self._buffer = buffer
+        self._offset = 4
+
+    def read(self, prefix: str) -> dict[str, Any]:
+        """The entries whose key begins with prefix. ValueError if the file ends too early."""
+        try:
+            version, _, num_entries = self._unpack("IQQ")
+            if version not in (2, 3):
+                raise ValueError(f"it is GGUF version {version}; 2 and 3 are the ones we read")
+            entries: dict[str, Any] = {}
+            for _ in range(num_entries):
+                key = self._string()
+                value = self._value(self._unpack("I")[0])
+                if key.startswith(prefix):
+                    entries[key] = value
+            return entries
+        except (struct.error, IndexError) as error:
+            raise ValueError(
+                f"the GGUF header goes on beyond the file's {len(self._buffer)} bytes: the file is "
+                "cut off; fetch it again"
+            ) from error
+
+    def _unpack(self, format: str) -> tuple[Any, ...]:
+        values = struct.unpack_from("<" + format, self._buffer, self._offset)
+        self._offset += struct.calcsize("<" + format)
+        return values
+
+    def _string(self) -> str:
+        (length,) = self._unpack("Q")
+        start, self._offset = self._offset, self._offset + length
+        if self._offset > len(self._buffer):
+            raise IndexError(self._offset)
+        return self._buffer[start : self._offset].decode("utf-8")
+
+    def _value(self, type: int) -> Any:
+        if type == self.STRING:
+            return self._string()
+        if type != self.ARRAY:
+            return self._unpack(self._scalar(type))[0]
+        item_type, length = self._unpack("IQ")
+        if item_type == self.STRING:
+            return [self._string() for _ in range(length)]
+        if item_type == self.ARRAY:
+            return [self._value(self.ARRAY) for _ in range(length)]
+        return list(self._unpack(f"{length}{self._scalar(item_type)}"))
+
+    def _scalar(self, type: int) -> str:
+        if type not in self.SCALARS:
+            raise ValueError(f"the GGUF header has a value of unknown type {type}")
+        return self.SCALARS[type]
