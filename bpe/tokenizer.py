@@ -12,13 +12,16 @@ import codecs
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bpe import formats
 from bpe.added import AddedTokens
 from bpe.merge import merge_long, merge_short
 from bpe.pretokenize import PreTokenizer
 from bpe.spec import AddedToken, Padding, Spec, Truncation
+
+if TYPE_CHECKING:
+    from bpe.batch import Workers
 
 LONGEST_SHORT_PIECE = 128  # bytes; from about here the heap beats the list (measured)
 MAX_CACHED_PIECES = 200_000  # about 40 MB with pieces of ordinary words
@@ -82,6 +85,8 @@ class Tokenizer:
     def __init__(self, spec: Spec, *, unicode: str = "huggingface") -> None:
         """unicode: "huggingface" (the tables models are trained with) or "current" (Python's)."""
         self.spec = spec
+        self._unicode = unicode
+        self._workers: Workers | None = None  # of encode_batch, started when first needed
         self._pre_tokenizer = PreTokenizer(spec, unicode=unicode)
         self._added = AddedTokens(spec.added_tokens, self._pre_tokenizer.normalize)
         self._specials = frozenset(token for token in spec.added_tokens if token.special)
@@ -204,9 +209,33 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             raise _surrogate_error(text) from error
 
-    def encode_batch(self, texts: Iterable[str], **options: Any) -> list[list[int]]:
-        """encode for each text, in order, with the same options."""
-        return [self.encode(text, **options) for text in texts]
+    def encode_batch(
+        self, texts: Iterable[str], *, workers: int | None = None, **options: Any
+    ) -> list[list[int]]:
+        """encode for each text, in order, with encode's options.
+
+        workers: how many processes share the work. None: as many as there are cores, if there is
+        enough text to be worth it. They are kept for the next batch and end with this tokenizer.
+        """
+        from bpe import batch
+
+        texts = list(texts)
+        for text in texts:
+            _check_text(text)
+        if workers is None:
+            is_small = sum(map(len, texts)) < batch.SMALL_BATCH_CHARACTERS
+            workers = 1 if is_small else batch.available_cores()
+        if workers < 1:
+            raise ValueError(f"workers must be at least 1, not {workers}")
+        if workers == 1:
+            return [self.encode(text, **options) for text in texts]
+        if self._workers is None or len(self._workers.processes) != workers:
+            self._workers = batch.Workers(workers, self.spec, self._unicode)
+        try:
+            return self._workers.encode(texts, options)
+        except RuntimeError:  # one of them died: the next batch starts new ones
+            self._workers = None
+            raise
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes that ids stand for, exactly. ValueError names an id that is no token."""
