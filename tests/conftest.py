@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import lru_cache
 
 import pytest
 from assets import asset
@@ -36,11 +37,21 @@ def tiny(tiny_directory):
 
 
 @pytest.fixture(scope="session")
-def qwen3():
+def genuine():
+    """name -> the genuine tokenizer of that family, loaded once, when it is first asked for."""
+
+    @lru_cache
+    def load(name):
+        asset(f"{name}/tokenizer_config.json")
+        return bpe.Tokenizer.from_pretrained(asset(f"{name}/tokenizer.json").parent)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def qwen3(genuine):
     """Qwen3's genuine tokenizer with its chat template."""
-    directory = asset("qwen3/tokenizer.json").parent
-    asset("qwen3/tokenizer_config.json")
-    return bpe.Tokenizer.from_pretrained(directory)
+    return genuine("qwen3")
 
 
 @pytest.fixture(scope="session")
