@@ -10,14 +10,23 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 import regex
 
-from bpe.spec import Lowercase, Normalize, Prepend, Replace, Spec, Split
+from bpe.spec import PATTERNS, Lowercase, Normalize, PrefixSpace, Prepend, Replace, Spec, Split
 from bpe.twin import NoTwin, Twin
 from bpe.unicode16 import normalize_unicode9, with_unicode16_classes
+
+CHUNK_CHARACTERS = 1 << 15  # of text split at once: its pieces then stay in the processor's cache
+
+# Between a letter and a space or newline these patterns always cut, and none of them looks back. So
+# a long text may be cut there first, also where a step before has cut out numbers. (The tests try
+# all short texts.)
+_CUT_BEFORE_SPACE = frozenset(PATTERNS.values())
+_NUMBERS = (r"\p{N}", r"\p{N}+")
+_SAFE_CUT = re.compile(r"(?<=[A-Za-z])[ \n]")
 
 
 class Splitter:
@@ -140,11 +149,27 @@ class PreTokenizer:
             for step in spec.pre_tokenizer
         ]
 
+        *first, last = spec.pre_tokenizer or (PrefixSpace(),)
+        self._cuts_before_space = last in map(Split, _CUT_BEFORE_SPACE) and all(
+            step in map(Split, _NUMBERS) for step in first
+        )
+
     def normalize(self, text: str) -> str:
         """text after all normalizer steps; ASCII text passes the Unicode forms untouched."""
         for _, run in self.normalizer:
             text = run(text)
         return text
+
+    def chunks(self, text: str) -> Iterator[str]:
+        """text in parts that may be split one by one: their pieces are those of the whole text."""
+        start = 0
+        while self._cuts_before_space and len(text) - start > CHUNK_CHARACTERS:
+            cut = _SAFE_CUT.search(text, start + CHUNK_CHARACTERS)
+            if cut is None:
+                break
+            yield text[start : cut.start()]
+            start = cut.start()
+        yield text[start:]
 
     def split(self, text: str) -> list[str]:
         """The pieces of a normalized text; joined they are the text, unless a step drops some."""

@@ -9,7 +9,7 @@ Blind spot: it does not know file formats (formats.py) nor how a template is ren
 from __future__ import annotations
 
 import codecs
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -311,8 +311,9 @@ class Tokenizer:
         """Write a tokenizer.json that Hugging Face tokenizers loads with the same ids."""
         formats.write_tokenizer_json(self.spec, path)
 
-    def _encode_normalized(self, text: str) -> Iterable[int]:
-        return chain.from_iterable(map(self._pieces.__getitem__, self._pre_tokenizer.split(text)))
+    def _encode_normalized(self, text: str) -> Iterator[int]:
+        chunks = map(self._pre_tokenizer.split, self._pre_tokenizer.chunks(text))
+        return chain.from_iterable(map(self._pieces.__getitem__, chain.from_iterable(chunks)))
 
     def _encode_rendered(self, rendered: Any) -> list[int]:
         """Match added tokens on the masked text, then encode what lies between as plain text."""
