@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import add, itemgetter
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 LONGEST_SHORT_PIECE = 128  # bytes; from about here the heap beats the list (measured)
 MAX_CACHED_PIECES = 200_000  # about 40 MB with pieces of ordinary words
 LONGEST_CACHED_PIECE = 64  # characters
+DECODED_AT_ONCE = 4096  # ids; more would go through main memory
 
 
 class PieceCache(dict[str, tuple[int, ...]]):
@@ -45,9 +47,9 @@ class PieceCache(dict[str, tuple[int, ...]]):
         self._byte_ids = {
             token[0]: spec.vocab[token] for token in single_bytes if token in spec.vocab
         }
-        results = [
-            spec.vocab[token_bytes[left] + token_bytes[right]] for left, right in spec.merges
-        ]
+        halves = zip(*spec.merges) if spec.merges else ((), ())
+        left, right = (map(token_bytes.__getitem__, ids) for ids in halves)
+        results = list(map(spec.vocab.__getitem__, map(add, left, right)))
         if spec.equal_ranks:
             rank_of = {id: rank for rank, id in enumerate(dict.fromkeys(results))}
             self._ranks = {pair: rank_of[id] for pair, id in zip(spec.merges, results)}
@@ -240,8 +242,9 @@ class Tokenizer:
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes that ids stand for, exactly. ValueError names an id that is no token."""
         ids = list(ids)
+        parts = (ids[i : i + DECODED_AT_ONCE] for i in range(0, len(ids), DECODED_AT_ONCE))
         try:
-            return b"".join([self._token_bytes[id] for id in ids])
+            return b"".join([b"".join(self._bytes_of(part)) for part in parts])
         except (KeyError, TypeError):
             raise self._unknown_id(ids) from None
 
@@ -354,6 +357,10 @@ class Tokenizer:
         if prefix or suffix:
             ids = [*prefix, *ids, *suffix]
         return _pad(ids, spec.padding) if spec.padding else ids
+
+    def _bytes_of(self, ids: list[int]) -> Iterable[bytes]:
+        """The bytes of each id; itemgetter looks all of them up in one call of C code."""
+        return itemgetter(*ids)(self._token_bytes) if len(ids) > 1 else [self._token_bytes[ids[0]]]
 
     def _unknown_id(self, ids: list[int]) -> ValueError:
         is_id = [isinstance(id, int) and id in self._token_bytes for id in ids]

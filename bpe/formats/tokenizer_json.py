@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from operator import add
 from typing import Any
 
 from bpe.formats.alphabet import bytes_vocab, is_glyphs
@@ -125,10 +126,12 @@ def read_merges(
         if not isinstance(merge, (list, tuple)) or len(merge) != 2:
             shown = " ".join(merge) if isinstance(merge, list) else merge
             raise ValueError(f"the merge {shown!r} is not a pair of two tokens")
+    left, right = zip(*merges) if merges else ((), ())
+    id_of = vocab.__getitem__  # mapped, since no loop of ours is as fast over 150,000 of them
     try:
-        for left, right in merges:
-            vocab[left + right]
-        return tuple((vocab[left], vocab[right]) for left, right in merges)
+        for _ in map(id_of, map(add, left, right)):
+            pass
+        return tuple(zip(map(id_of, left), map(id_of, right)))
     except KeyError as error:
         raise ValueError(
             f"the merges use the token {error.args[0]!r}, which is not in the vocabulary"
