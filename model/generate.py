@@ -1,7 +1,7 @@
 """prompt ids -> a stream of ids: chunked prefill, then always one step ahead of the reader.
 
-The only loop. While the reader handles one id, the step that follows it is already being
-computed.
+The only loop. While the reader handles one id, the step that follows it is already being computed;
+only the first id is given out at once.
 
 Blind spot: it knows no text and no stop ids. Whoever reads stops by not asking further.
 """
@@ -31,10 +31,10 @@ def generate(
 
     sampler: logits (1, V) -> ids (1,); greedy where None. cache: `ids` follow what it holds. It
     is extended in place; whenever the stream stands still it holds a beginning of prompt + ids
-    given out, `cache[0].offset` long: all of it, or all but the last id where the stream ended by
-    itself. prefill_step_size: prompt ids per forward pass, which bounds memory. vocab_size: ids
-    from there on only pad the embedding and are neither accepted nor given out. on_prefill: called
-    with (prompt ids done, all prompt ids) after each pass.
+    given out, `cache[0].offset` long: all of it, or, after the first id and where the stream
+    ended by itself, all but the last id. prefill_step_size: prompt ids per forward pass, which
+    bounds memory. vocab_size: ids from there on only pad the embedding and are neither accepted
+    nor given out. on_prefill: called with (prompt ids done, all prompt ids) after each pass.
 
     Raises ValueError, at the call, for an empty prompt, an id outside the vocabulary, or a prompt
     that leaves no room in the context.
@@ -67,10 +67,15 @@ def generate(
             current = step(last)  # (1,)
             mx.eval(current)
             on_prefill(len(ids), len(ids))
-            for remaining in range(min(max_tokens, room) - 1, -1, -1):
+            num_steps = min(max_tokens, room) - 1
+            # The first id goes out before the next step begins: people wait for it most, and
+            # where the device is the CPU that step would hold it up.
+            yield current.item()
+            following = step(current[None]) if num_steps else None
+            for remaining in range(num_steps - 1, -1, -1):
+                current = following
                 following = step(current[None]) if remaining else None
                 yield current.item()
-                current = following
         finally:
             _align(cache)
 

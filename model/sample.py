@@ -18,6 +18,8 @@ import mlx.core as mx
 
 GREEDY_BELOW = 1e-5  # a lower temperature leaves the likeliest id alone, and overflows float32
 
+_SMALLEST = 2.0**-126  # the smallest normal float32
+
 Sampler = Callable[[mx.array], mx.array]  # logits (B, V) -> ids (B,)
 
 
@@ -75,6 +77,7 @@ def _top_p_threshold(logits: mx.array, best: mx.array, top_p: float) -> mx.array
     ranked = -mx.sort(-best, axis=-1)  # (B, k), likeliest first
     probabilities = mx.exp(ranked - mx.logsumexp(logits, axis=-1, keepdims=True))
     before = mx.cumsum(probabilities, axis=-1, inclusive=False)
+    top_p = max(top_p, _SMALLEST)  # or it becomes 0 in float32, and not even the likeliest is kept
     return mx.where(before < top_p, ranked, mx.inf).min(axis=-1, keepdims=True)
 
 

@@ -9,7 +9,7 @@ import struct
 import pytest
 import regex
 from golden_cases import cases, name_of, value
-from tiny import CORPUS, json_of
+from tiny import CORPUS, added_token, json_of
 
 import bpe
 from bpe import formats
@@ -77,8 +77,8 @@ def test_unsupported_parts_are_named(tiny_json, change, message):
         ({"byte_fallback": True}, "byte_fallback"),
         ({"continuing_subword_prefix": "##"}, "continuing_subword_prefix is '##'"),
         ({"end_of_word_suffix": "</w>"}, "end_of_word_suffix is '</w>'"),
-        ({"vocab": []}, "model.vocab is a list"),
-        ({"vocab": {}}, "not a table"),
+        ({"vocab": []}, "has a list as its 'vocab'"),
+        ({"vocab": {}}, "not a table of tokens"),
         ({"cache_capacity": 3}, "'cache_capacity' that we do not honour"),
     ],
 )
@@ -118,6 +118,102 @@ def test_missing_files(tmp_path):
         bpe.Tokenizer.from_pretrained(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="is a directory"):
         bpe.Tokenizer.from_file(tmp_path)
+
+
+JUNK = (None, True, -1, 1.5, "junk", [], ["a"], [1], [[]], {}, {"a": 1}, {"type": "Sequence"})
+
+
+def spoiled(data):
+    """data with one value after the other replaced by each piece of junk, or left out."""
+    for key in data if isinstance(data, dict) else range(len(data)):
+        for junk in JUNK:
+            copied = copy.copy(data)
+            copied[key] = junk
+            yield copied
+        copied = copy.copy(data)
+        del copied[key]
+        yield copied
+        if isinstance(data[key], (dict, list)):
+            for inner in spoiled(data[key]):
+                copied = copy.copy(data)
+                copied[key] = inner
+                yield copied
+
+
+def small_but_complete():
+    """Every kind of block, and few enough entries to spoil each."""
+    data = json_of({"merges": ["a b"]})
+    split = {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated", "invert": False}
+    digits = {"type": "Digits", "individual_digits": True}
+    item, text = (
+        {"SpecialToken": {"id": "<s>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    )
+    template = {
+        "type": "TemplateProcessing", "single": [item, text], "pair": [],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [257], "tokens": ["<s>"]}},
+    }  # fmt: skip
+    replace = {"type": "Replace", "pattern": {"String": "q"}, "content": "k"}
+    return data | {
+        "added_tokens": [added_token(257, "<s>", special=True)],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, replace]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, digits, data["decoder"]]},
+        "post_processor": {"type": "Sequence", "processors": [template]},
+        "decoder": {"type": "Sequence", "decoders": [data["decoder"]]},
+        "truncation": {
+            "direction": "Left", "max_length": 9, "strategy": "LongestFirst", "stride": 0,
+        },
+        "padding": {
+            "strategy": {"Fixed": 3}, "direction": "Left", "pad_to_multiple_of": 2, "pad_id": 0,
+            "pad_type_id": 0, "pad_token": "!",
+        },
+    }  # fmt: skip
+
+
+def test_spoiled_files_load_or_are_refused_in_one_sentence():
+    data = small_but_complete()
+    load(data)
+    vocab = data["model"].pop("vocab")
+    outcomes = []
+    for spoil in [
+        *spoiled(data),
+        *({**data, "model": {**data["model"], "vocab": j}} for j in JUNK),
+    ]:
+        if isinstance(spoil.get("model"), dict):
+            spoil["model"] = {"vocab": vocab} | spoil["model"]
+        try:
+            load(spoil).encode("ab 12 x")
+            outcomes.append("loaded")
+        except ValueError as error:
+            outcomes.append(str(error))
+    assert not any("\n" in outcome for outcome in outcomes)
+    assert 100 < outcomes.count("loaded") < len(outcomes) - 100
+
+
+@pytest.mark.parametrize("junk", [-1, "1", 1.5, True, None, [1]])
+def test_ids_that_are_none(tiny_json, junk):
+    data = copy.deepcopy(tiny_json)
+    data["model"]["vocab"]["a"] = junk
+    with pytest.raises(ValueError, match="not a table of tokens and their ids"):
+        load(data)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("[]", "it is not an object"),
+        ("{", "not valid JSON"),
+        ('{"chat_template": 1}', "neither a text nor a list"),
+        ('{"chat_template": ["a"]}', "without a name and a template"),
+        ('{"eos_token": 1}', "eos_token is 1, which is no token"),
+        ('{"eos_token": {"a": 1}}', "eos_token is {'a': 1}, which is no token"),
+    ],
+)
+def test_broken_tokenizer_configs(tiny_directory, tmp_path, config, message):
+    (tmp_path / "tokenizer.json").write_bytes((tiny_directory / "tokenizer.json").read_bytes())
+    (tmp_path / "tokenizer_config.json").write_text(config)
+    with pytest.raises(ValueError, match="tokenizer_config.json: .*" + message):
+        bpe.Tokenizer.from_pretrained(tmp_path)
 
 
 # --- saving ------------------------------------------------------------------------------------
@@ -350,6 +446,10 @@ def test_gguf_pre_tokenizers(tiny_metadata, tmp_path, pre, expected):
         ({"tokenizer.ggml.model": "llama"}, "model is 'llama'; only 'gpt2'"),
         ({"tokenizer.ggml.pre": "tekken"}, "pre is 'tekken'; we know default, gpt-2"),
         ({"tokenizer.ggml.merges": ["a qq"]}, "not in the vocabulary"),
+        ({"tokenizer.ggml.merges": 1}, "merges is no list of texts"),
+        ({"tokenizer.ggml.tokens": [1]}, "tokens is no list of texts"),
+        ({"tokenizer.ggml.token_type": [1]}, "one type a token"),
+        ({"tokenizer.ggml.bos_token_id": "a"}, "there is no bos token"),
     ],
 )
 def test_gguf_refusals(tiny_metadata, tmp_path, change, message):

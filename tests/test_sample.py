@@ -121,6 +121,12 @@ def test_filters_keep_what_the_textbook_keeps(seed):
         assert {i for i, v in enumerate(values) if v > -math.inf} == textbook(row, *options)
 
 
+@pytest.mark.parametrize("top_p", [1e-320, 1e-45, 1e-9])
+def test_the_smallest_top_p_keeps_the_likeliest(top_p):
+    kept = keep_likely(mx.array([LOGITS]), 0, top_p, 0.0)[0].tolist()
+    assert [i for i, logit in enumerate(kept) if logit > -math.inf] == [2]
+
+
 def test_ties_with_the_last_one_kept_are_kept():
     logits = mx.array([[1.0, 3.0, 1.0, 2.0, 1.0]])
 

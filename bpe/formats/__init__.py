@@ -76,14 +76,20 @@ def read_directory(path: str | PathLike[str]) -> Spec:
         raise FileNotFoundError(f"{path} holds no tokenizer.json, so there is no tokenizer to load")
     spec = read_file(path / "tokenizer.json")
     config_path = path / "tokenizer_config.json"
-    config = _load_json(config_path) if config_path.exists() else {}
-    names = ("bos_token", "eos_token", "unk_token", "pad_token")
-    spec = _replace(
-        spec,
-        chat_templates=_chat_templates(path, config),
-        named_tokens={name: _content(config[name]) for name in names if config.get(name)},
-    )
-    return spec
+    try:
+        config = _load_json(config_path) if config_path.exists() else {}
+        if not isinstance(config, dict):
+            raise ValueError("it is not an object")
+        return _replace(
+            spec,
+            chat_templates=_chat_templates(path, config),
+            named_tokens={name: _content(config, name) for name in _NAMED if config.get(name)},
+        )
+    except ValueError as error:
+        raise ValueError(f"{config_path}: {error}") from error
+
+
+_NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 def _chat_templates(path: Path, config: Mapping[str, Any]) -> dict[str, str]:
@@ -93,7 +99,9 @@ def _chat_templates(path: Path, config: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(declared, str):
         templates["default"] = declared
     elif isinstance(declared, list):
-        templates |= {entry["name"]: entry["template"] for entry in declared}
+        templates |= dict(map(_named_template, declared))
+    elif declared is not None:
+        raise ValueError("chat_template is neither a text nor a list of named ones")
     if (path / "chat_template.jinja").exists():
         templates["default"] = (path / "chat_template.jinja").read_text(encoding="utf-8")
     for file in sorted(path.glob("chat_templates/*.jinja")):
@@ -101,8 +109,21 @@ def _chat_templates(path: Path, config: Mapping[str, Any]) -> dict[str, str]:
     return templates
 
 
-def _content(token: str | Mapping[str, Any]) -> str:
-    return token if isinstance(token, str) else token["content"]
+def _named_template(entry: Any) -> tuple[str, str]:
+    if isinstance(entry, dict):
+        name, template = entry.get("name"), entry.get("template")
+        if isinstance(name, str) and isinstance(template, str):
+            return name, template
+    raise ValueError("chat_template lists something without a name and a template")
+
+
+def _content(config: Mapping[str, Any], name: str) -> str:
+    """A token's text, given as it is or in an object with its flags."""
+    token = config[name]
+    content = token.get("content") if isinstance(token, dict) else token
+    if not isinstance(content, str):
+        raise ValueError(f"{name} is {token!r}, which is no token")
+    return content
 
 
 def _replace(spec: Spec, **changes: Any) -> Spec:

@@ -53,13 +53,15 @@ def read_gguf(path: Path) -> Spec:
         raise ValueError(
             f"tokenizer.ggml.pre is {pre!r}; we know {', '.join(sorted(GGUF_PRE_TOKENIZERS))}"
         )
-    tokens: list[str] = data["tokenizer.ggml.tokens"]
+    tokens, merges = (_strings(data, f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
     types = data.get("tokenizer.ggml.token_type") or [_NORMAL] * len(tokens)
+    if not isinstance(types, list) or len(types) != len(tokens):
+        raise ValueError("tokenizer.ggml.token_type is not a list of one type a token")
     steps, normalizer, ignore_merges = GGUF_PRE_TOKENIZERS[pre]
     vocab = {token: id for id, token in enumerate(tokens) if types[id] not in _NOT_BYTE_LEVEL}
     return Spec(
         vocab=bytes_vocab(vocab),
-        merges=read_merges(data["tokenizer.ggml.merges"], vocab),
+        merges=read_merges(merges, vocab),
         pre_tokenizer=steps,
         normalizer=normalizer,
         added_tokens=tuple(
@@ -76,9 +78,9 @@ def read_gguf(path: Path) -> Spec:
             if key.startswith("tokenizer.chat_template") and isinstance(value, str)
         },
         named_tokens={
-            f"{name}_token": tokens[data[key]]
+            f"{name}_token": tokens[id]
             for name, long in (("bos",) * 2, ("eos",) * 2, ("unk", "unknown"), ("pad", "padding"))
-            if 0 <= data.get(key := f"tokenizer.ggml.{long}_token_id", -1) < len(tokens)
+            if (id := data.get(f"tokenizer.ggml.{long}_token_id")) in range(len(tokens))
         },
     )
 
@@ -89,7 +91,16 @@ _NOT_BYTE_LEVEL = (_CONTROL, _USER_DEFINED, _UNUSED)
 def _gguf_affix(data: Mapping[str, Any], name: str) -> tuple[int, ...]:
     if not data.get(f"tokenizer.ggml.add_{name}_token"):
         return ()
-    return (data[f"tokenizer.ggml.{name}_token_id"],)
+    id = data.get(f"tokenizer.ggml.{name}_token_id")
+    if type(id) is not int:
+        raise ValueError(f"tokenizer.ggml.add_{name}_token is set, but there is no {name} token")
+    return (id,)
+
+
+def _strings(data: Mapping[str, Any], key: str) -> list[str]:
+    if not isinstance(data.get(key), list) or not all(isinstance(one, str) for one in data[key]):
+        raise ValueError(f"the file's {key} is no list of texts")
+    return data[key]
 
 
 class _GgufReader:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from operator import add
+from types import NoneType
 from typing import Any
 
 from bpe.formats.alphabet import bytes_vocab, is_glyphs
@@ -60,14 +61,42 @@ def read_tokenizer_json(data: Any) -> Spec:
 
 
 def _fields(data: Any, where: str, known: str) -> dict[str, Any]:
-    """data's fields, None for absent ones; a field that is not known is refused by name."""
+    """data's fields, None for absent ones; refused where unknown or of a wrong type."""
     if not isinstance(data, dict):
         raise ValueError(f"{where} is {_kind(data)}, not an object")
     names = known.split()
-    for name in data:
+    for name, value in data.items():
         if name not in names:
             raise ValueError(f"{where} has a field {name!r} that we do not honour")
+        wanted = _TYPES.get(name)
+        if wanted and value is not None and type(value) not in wanted:
+            raise ValueError(f"{where} has {_kind(value)} as its {name!r}")
     return {name: data.get(name) for name in names}
+
+
+_TYPES: dict[str, tuple[type, ...]] = {  # field, wherever it stands -> the types it may have
+    name: types
+    for types, names in {
+        (bool,): "single_word lstrip rstrip normalized special invert individual_digits use_regex "
+        "add_prefix_space trim_offsets ignore_merges byte_fallback fuse_unk",
+        (int,): "id max_length stride pad_id pad_type_id pad_to_multiple_of",
+        (int, float): "dropout",
+        (str,): "content prepend behavior Regex String direction pad_token unk_token "
+        "continuing_subword_prefix end_of_word_suffix",
+        (
+            list,
+        ): "added_tokens normalizers pretokenizers decoders processors merges single pair ids "
+        "tokens",
+        (dict,): "vocab special_tokens pattern Sequence SpecialToken",
+    }.items()
+    for name in names.split()
+}
+
+
+def _required(fields: Mapping[str, Any], name: str, where: str) -> Any:
+    if fields[name] is None:
+        raise ValueError(f"{where} has no {name!r}")
+    return fields[name]
 
 
 def _typed_fields(data: Any, where: str, known: str) -> dict[str, Any]:
@@ -107,8 +136,8 @@ def _read_model(model: Any) -> tuple[dict[str, int], tuple[tuple[int, int], ...]
             "to null to encode with all of them"
         )
     vocab = fields["vocab"]
-    if not isinstance(vocab, dict) or not vocab:
-        raise ValueError(f"model.vocab is {_kind(vocab)}, not a table of tokens and ids")
+    if not vocab or set(map(type, vocab.values())) != {int} or min(vocab.values()) < 0:
+        raise ValueError("model.vocab is not a table of tokens and their ids")
     if len(set(vocab.values())) < len(vocab):
         raise ValueError("two tokens of model.vocab have the same id")
     return dict(vocab), read_merges(fields["merges"] or [], vocab), bool(fields["ignore_merges"])
@@ -123,10 +152,11 @@ def read_merges(
             raise ValueError("model.merges mixes strings with pairs")
         merges = [merge.split(" ") for merge in merges if not merge.startswith("#version")]
     for merge in merges:
-        if not isinstance(merge, (list, tuple)) or len(merge) != 2:
-            shown = " ".join(merge) if isinstance(merge, list) else merge
-            raise ValueError(f"the merge {shown!r} is not a pair of two tokens")
+        if type(merge) is not list or len(merge) != 2:
+            raise ValueError(f"the merge {merge!r} is not a pair of two tokens")
     left, right = zip(*merges) if merges else ((), ())
+    if {*map(type, left), *map(type, right)} - {str}:
+        raise ValueError("model.merges has a pair of something else than tokens")
     id_of = vocab.__getitem__  # mapped, since no loop of ours is as fast over 150,000 of them
     try:
         for _ in map(id_of, map(add, left, right)):
@@ -144,12 +174,12 @@ def _read_added_tokens(tokens: list[Any], vocab: Mapping[str, int]) -> tuple[Add
     HF looks a token up in the vocabulary and otherwise numbers on from there, whatever the id says.
     """
     added: list[AddedToken] = []
-    next_id = max(len(vocab), 0)
+    next_id = len(vocab)
     for entry in tokens:
         fields = _fields(
             entry, "an added token", "id content single_word lstrip rstrip normalized special"
         )
-        content, id = fields["content"], fields["id"]
+        content, id = (_required(fields, name, "an added token") for name in ("content", "id"))
         if any(token.content == content for token in added):
             raise ValueError(f"the added token {content!r} is listed twice")
         expected = vocab.get(content, next_id)
@@ -177,18 +207,22 @@ def _read_normalizer(step: Any) -> tuple[Normalize | Lowercase | Replace | Prepe
         return ()
     kind = _type(step, "the normalizer")
     if kind == "Sequence":
-        steps = _typed_fields(step, "normalizer", "normalizers")["normalizers"]
+        fields = _typed_fields(step, "normalizer", "normalizers")
+        steps = _required(fields, "normalizers", "a normalizer")
         return tuple(part for each in steps for part in _read_normalizer(each))
     if kind in ("NFC", "NFD", "NFKC", "NFKD"):
         _typed_fields(step, "normalizer", "")
         return (Normalize(kind),)
     if kind == "Lowercase":
+        _typed_fields(step, "normalizer", "")
         return (Lowercase(),)
     if kind == "Replace":
         fields = _typed_fields(step, "normalizer", "pattern content")
-        return (Replace(_read_pattern(fields["pattern"]), fields["content"]),)
+        content = _required(fields, "content", "a normalizer")
+        return (Replace(_read_pattern(fields["pattern"]), content),)
     if kind == "Prepend":
-        return (Prepend(_typed_fields(step, "normalizer", "prepend")["prepend"]),)
+        fields = _typed_fields(step, "normalizer", "prepend")
+        return (Prepend(_required(fields, "prepend", "a normalizer")),)
     raise ValueError(f"the normalizer {kind!r} is not one that byte-level files use; we have none")
 
 
@@ -201,7 +235,8 @@ def _read_pre_tokenizer(step: Any) -> tuple[Split | PrefixSpace, ...]:
         )
     steps = [step]
     if step["type"] == "Sequence":
-        steps = _typed_fields(step, "pre_tokenizer", "pretokenizers")["pretokenizers"]
+        fields = _typed_fields(step, "pre_tokenizer", "pretokenizers")
+        steps = _required(fields, "pretokenizers", "the pre_tokenizer")
     kinds = [_type(each, "a pre_tokenizer") for each in steps]
     if kinds.count("ByteLevel") != 1 or kinds[-1] != "ByteLevel":
         raise ValueError(
@@ -237,8 +272,9 @@ def _read_pattern(pattern: Any) -> str:
 
 def _check_decoder(decoder: Any) -> None:
     kind = None if decoder is None else _type(decoder, "the decoder")
-    if kind == "Sequence" and [_type(d, "a decoder") for d in decoder["decoders"]] == ["ByteLevel"]:
-        kind = "ByteLevel"
+    if kind == "Sequence":
+        steps = _typed_fields(decoder, "decoder", "decoders")["decoders"] or []
+        kind = ", ".join(_type(step, "a decoder") for step in steps)
     if kind != "ByteLevel":
         found = "null" if kind is None else repr(kind)
         raise ValueError(f"the decoder is {found}, not ByteLevel, so this is not byte-level BPE")
@@ -251,28 +287,40 @@ def _read_post_processor(step: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if step["type"] == "Sequence":
         prefix: tuple[int, ...] = ()
         suffix: tuple[int, ...] = ()
-        for part in _typed_fields(step, "post_processor", "processors")["processors"]:
+        fields = _typed_fields(step, "post_processor", "processors")
+        for part in _required(fields, "processors", "the post_processor"):
             before, after = _read_post_processor(part)
             prefix, suffix = before + prefix, suffix + after
         return prefix, suffix
     if step["type"] != "TemplateProcessing":
         raise ValueError(f"the post_processor {step['type']!r} is none that byte-level files use")
-    fields = _typed_fields(step, "post_processor", "single pair special_tokens")
+    return _read_template(_typed_fields(step, "post_processor", "single pair special_tokens"))
+
+
+def _read_template(fields: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids before and after the text in a TemplateProcessing step's "single" template."""
     parts: tuple[list[int], list[int]] = ([], [])
-    num_sequences = 0
-    for item in fields["single"]:
-        if "Sequence" in item:
-            num_sequences += 1
+    num_texts = 0
+    for item in fields["single"] or []:
+        item = _fields(item, "a template's item", "Sequence SpecialToken")
+        if item["SpecialToken"] is None:
+            num_texts += 1
         else:
-            name = item["SpecialToken"]["id"]
-            if name not in (fields["special_tokens"] or {}):
-                raise ValueError(
-                    f"the post_processor uses {name!r} and does not say which ids it is"
-                )
-            parts[min(num_sequences, 1)].extend(fields["special_tokens"][name]["ids"])
-    if num_sequences != 1:
-        raise ValueError(f"the post_processor's template has {num_sequences} texts instead of one")
+            name = item["SpecialToken"].get("id")
+            parts[min(num_texts, 1)].extend(_template_ids(name, fields["special_tokens"] or {}))
+    if num_texts != 1:
+        raise ValueError(f"the post_processor's template has {num_texts} texts instead of one")
     return tuple(parts[0]), tuple(parts[1])
+
+
+def _template_ids(name: Any, special_tokens: Mapping[str, Any]) -> list[int]:
+    if not isinstance(name, str) or name not in special_tokens:
+        raise ValueError(f"the post_processor uses {name!r} and does not say which ids it is")
+    entry = special_tokens[name]
+    ids = entry.get("ids") if isinstance(entry, dict) else None
+    if not isinstance(ids, list) or not all(type(id) is int and id >= 0 for id in ids):
+        raise ValueError(f"the post_processor's token {name!r} has no list of ids")
+    return ids
 
 
 def _read_truncation(block: Any) -> Truncation | None:
@@ -281,7 +329,8 @@ def _read_truncation(block: Any) -> Truncation | None:
     fields = _fields(block, "truncation", "direction max_length strategy stride")
     if fields["strategy"] == "OnlySecond":
         raise ValueError("truncation.strategy is OnlySecond, but we encode single texts")
-    return Truncation(fields["max_length"], fields["direction"] or "Right")
+    max_length = _required(fields, "max_length", "truncation")
+    return Truncation(max_length, _read_direction(fields))
 
 
 def _read_padding(block: Any) -> Padding | None:
@@ -291,9 +340,24 @@ def _read_padding(block: Any) -> Padding | None:
         block, "padding", "strategy direction pad_to_multiple_of pad_id pad_type_id pad_token"
     )
     strategy = fields["strategy"]
+    length = strategy.get("Fixed") if isinstance(strategy, dict) else None
+    if strategy not in (None, "BatchLongest", {"Fixed": length}) or type(length) not in (
+        int,
+        NoneType,
+    ):
+        raise ValueError(
+            f"padding.strategy is {strategy!r}, neither BatchLongest nor a Fixed length"
+        )
     return Padding(
         fields["pad_id"] or 0,
-        length=strategy["Fixed"] if isinstance(strategy, dict) else None,
+        length=length,
         multiple_of=fields["pad_to_multiple_of"],
-        direction=fields["direction"] or "Right",
+        direction=_read_direction(fields),
     )
+
+
+def _read_direction(fields: Mapping[str, Any]) -> str:
+    direction = fields["direction"] or "Right"
+    if direction not in ("Left", "Right"):
+        raise ValueError(f"the direction {direction!r} is neither Left nor Right")
+    return direction

@@ -1,0 +1,341 @@
+"""pipeline/engine.py against a slow loop of its own, and against ids from a script."""
+
+import json
+import random
+import shutil
+from types import SimpleNamespace
+
+import mlx.core as mx
+import pytest
+from compare import REFERENCE, assert_same_ids
+from test_gguf import floats, write_gguf, write_model
+from tiny import TINY_CHAT_TEMPLATE
+
+import model
+from model.gguf import GGUF
+from pipeline.engine import Chunk, Engine, Sampling, Statistics
+
+ASK = [{"role": "user", "content": "The capital of France?"}]
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_directory):
+    return Engine.load(tiny_directory)
+
+
+@pytest.fixture
+def copy(tiny_directory, tmp_path):
+    """A copy of the tiny model directory to be changed."""
+    return shutil.copytree(tiny_directory, tmp_path / "copy")
+
+
+@pytest.fixture
+def scripted(engine, monkeypatch):
+    """answer(ids) -> the chunks that the engine makes of a model which says these ids."""
+
+    def answer(ids):
+        monkeypatch.setattr(model, "generate", lambda m, prompt, **options: iter(ids))
+        return list(engine.stream([5]))
+
+    return answer
+
+
+def slow_answer(engine, ids, max_tokens):
+    """The greedy ids by the textbook: the whole text through the model again for each one."""
+    said = []
+    while len(said) < max_tokens:
+        logits = engine.model(mx.array([[*ids, *said]]))[0, -1]
+        said.append(mx.argmax(logits[: engine.tokenizer.vocab_size]).item())
+        if said[-1] in engine.stop_ids:
+            break
+    return said
+
+
+def text_of(chunks):
+    return "".join(chunk.text for chunk in chunks)
+
+
+# --- ids and text --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prompt", ["The capital of France is", "x", "Once upon a time"])
+def test_the_answer_is_that_of_the_slow_loop(engine, prompt):
+    ids = engine.encode_raw(prompt)
+    chunks = list(engine.stream(ids, max_tokens=20))
+    expected = slow_answer(engine, ids, 20)
+    assert_same_ids([chunk.id for chunk in chunks if chunk.id is not None], expected)
+    assert text_of(chunks) == engine.tokenizer.decode(expected, skip_special_tokens=True)
+
+
+def test_the_prompt_of_a_conversation_is_the_template_s(engine):
+    expected = engine.tokenizer.apply_chat_template(ASK)
+    assert_same_ids(engine.encode_chat(ASK), expected)
+    assert engine.tokenizer.decode(expected).startswith("<|im_start|>user\nThe capital")
+
+
+def test_chunks_joined_are_the_decoded_ids_whatever_they_are(engine, scripted):
+    draw = random.Random(0)
+    for _ in range(50):
+        ids = [draw.choice([1, *range(3, 320)]) for _ in range(40)]  # every byte, no stop id
+        expected = engine.tokenizer.decode(ids, skip_special_tokens=True)
+        assert text_of(scripted(ids)) == expected
+
+
+def test_no_chunk_holds_half_a_character(engine, scripted):
+    text = "naïve 日本語 🙂 e\u0301 \u200d"
+    by_byte = [engine.tokenizer.token_to_id(bytes([byte])) for byte in text.encode()]
+    chunks = scripted(by_byte)
+    assert [chunk.text for chunk in chunks if chunk.text] == list(text)
+
+
+def test_bytes_that_never_become_a_character_come_as_one_replacement(engine, scripted):
+    half = [engine.tokenizer.token_to_id(bytes([byte])) for byte in "🙂".encode()[:3]]
+    assert text_of(scripted(half)) == "\ufffd"
+    assert scripted([*half, 2])[-1] == Chunk("\ufffd", 2, "stop")
+
+
+def test_a_raw_prompt_begins_as_the_model_wants_it(copy, tiny_json):
+    template = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "bos", "type_id": 0}}, {"Sequence": {"id": "A"}}],
+        "pair": [],
+        "special_tokens": {"bos": {"id": "bos", "ids": [1], "tokens": ["<|im_start|>"]}},
+    }
+    (copy / "tokenizer.json").write_text(json.dumps(tiny_json | {"post_processor": template}))
+    engine = Engine.load(copy)
+    assert_same_ids(engine.encode_raw("The"), [1, *engine.tokenizer.encode("The")])
+
+
+def test_rows_that_only_pad_the_embedding_are_never_said(engine, copy, tiny_json):
+    assert slow_answer(engine, [123], 3) == [319, 319, 319]  # <think>, as long as it is a token
+    without = tiny_json | {"added_tokens": tiny_json["added_tokens"][:-1]}
+    (copy / "tokenizer.json").write_text(json.dumps(without))
+    smaller = Engine.load(copy)
+    said = [chunk.id for chunk in smaller.stream([123], max_tokens=3)]
+    assert_same_ids(said[:-1], slow_answer(smaller, [123], 3))
+
+
+# --- how it ends ---------------------------------------------------------------------------------
+
+
+def test_a_stop_id_ends_the_answer_without_its_text(scripted):
+    rest = iter([70, 71, 0, 72])
+    chunks = scripted(rest)
+    assert [(chunk.id, chunk.finish_reason) for chunk in chunks] == [
+        (70, None), (71, None), (0, "stop"),
+    ]  # fmt: skip
+    assert chunks[-1].text == ""
+    assert list(rest) == [72]  # nobody asked the model for more
+
+
+def test_the_end_of_the_allowed_length_is_told(scripted):
+    assert scripted([70])[-1] == Chunk("", None, "length")
+
+
+def test_the_context_ends_the_answer_as_well(engine):
+    prompt = [5] * (engine.model.config.context - 6)
+    chunks = list(engine.stream(prompt, max_tokens=100))
+    assert len(chunks) == 6 + 1
+    assert chunks[-1].finish_reason == "length"
+
+
+def test_nothing_is_computed_before_it_is_asked_for(engine, monkeypatch):
+    def never(*_):
+        raise AssertionError("computed")
+
+    monkeypatch.setattr(type(engine.model), "__call__", never)
+    monkeypatch.setattr(type(engine.model), "hidden", never, raising=False)
+    chunks = engine.stream([5])
+    with pytest.raises(AssertionError, match="computed"):
+        next(chunks)
+
+
+def test_impossible_prompts_are_refused_at_the_call(engine):
+    with pytest.raises(ValueError, match="empty"):
+        engine.stream([])
+    with pytest.raises(ValueError, match="context of 256"):
+        engine.stream([5] * 256)
+
+
+def test_stop_ids_come_from_all_the_files_that_name_them(copy):
+    assert Engine.load(copy).stop_ids == {0, 2}  # 0 from generation_config.json
+    (copy / "generation_config.json").unlink()
+    assert Engine.load(copy).stop_ids == {2}
+    change_json(copy / "config.json", eos_token_id=[7, 8])
+    assert Engine.load(copy).stop_ids == {2, 7, 8}  # 2 is tokenizer_config.json's eos_token
+    (copy / "tokenizer_config.json").unlink()
+    assert Engine.load(copy).stop_ids == {7, 8}
+
+
+def change_json(file, **changes):
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+# --- sampling ------------------------------------------------------------------------------------
+
+
+def test_sampling_is_the_model_s_where_the_caller_leaves_it_open(copy):
+    wishes = {"do_sample": True, "temperature": 1.5, "top_k": 9, "top_p": None}
+    (copy / "generation_config.json").write_text(json.dumps(wishes))
+    engine = Engine.load(copy)
+    ids = engine.encode_raw("Once")
+
+    def answer(**choices):
+        chunks = engine.stream(ids, max_tokens=12, sampling=Sampling(**choices))
+        return [chunk.id for chunk in chunks]
+
+    def expected(**choices):
+        options = {"sampler": model.make_sampler(**choices), "vocab_size": 320}
+        said = list(model.generate(engine.model, ids, max_tokens=12, **options))
+        stop = next((i + 1 for i, id in enumerate(said) if id in engine.stop_ids), None)
+        return said[:stop] + [None] * (stop is None)
+
+    assert answer(seed=3) == expected(temperature=1.5, top_k=9, seed=3)
+    assert answer(seed=3, top_k=2) == expected(temperature=1.5, top_k=2, seed=3)
+    assert answer(temperature=0, seed=3) == expected(temperature=0)
+    assert answer(seed=3) == answer(seed=3)
+    assert answer(seed=3) != answer(seed=4)
+
+
+GREEDY = Sampling(temperature=0.0)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "expected"),
+    [
+        ({}, GREEDY),
+        ({"temperature": 0.6, "top_p": 0.95}, GREEDY),
+        ({"do_sample": False, "temperature": 0.6}, GREEDY),
+        ({"do_sample": None}, GREEDY),
+        ({"do_sample": True}, Sampling(temperature=1.0)),
+        ({"do_sample": True, "temperature": None}, Sampling(temperature=1.0)),
+        ({"do_sample": True, "temperature": 0, "top_k": None}, Sampling(temperature=0)),
+        (
+            {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 1, "min_p": 0.1},
+            Sampling(temperature=0.6, top_k=20, top_p=1, min_p=0.1),
+        ),
+    ],
+)
+def test_sampling_defaults(copy, wishes, expected):
+    (copy / "generation_config.json").write_text(json.dumps(wishes))
+    assert Engine.load(copy).sampling == expected
+
+
+@pytest.mark.parametrize(
+    ("wishes", "message"),
+    [
+        ('{"do_sample": "yes"}', "do_sample must be bool"),
+        ('{"do_sample": true, "temperature": "0.6"}', "temperature must be float"),
+        ('{"do_sample": true, "temperature": NaN}', "temperature must be 0"),
+        ('{"do_sample": true, "temperature": -1}', "temperature must be 0"),
+        ('{"do_sample": true, "top_k": 2.5}', "top_k must be int"),
+        ('{"do_sample": true, "top_k": -1}', "top_k must be a whole number"),
+        ('{"do_sample": true, "top_p": true}', "top_p must be float"),
+        ('{"do_sample": true, "top_p": 5}', "top_p must be above 0"),
+        ('{"eos_token_id": "2"}', "eos_token_id must be an id"),
+        ('{"eos_token_id": [2, "0"]}', "eos_token_id must be an id"),
+        ('{"eos_token_id": true}', "eos_token_id must be an id"),
+        ('{"eos_token_id": 2', "not valid JSON"),
+        ("[2]", "must hold a JSON object, found a list"),
+        ("\udcff", "not valid JSON"),
+    ],
+)
+def test_wishes_that_make_no_sense_are_refused_with_the_file_s_name(copy, wishes, message):
+    file = copy / "generation_config.json"
+    file.write_bytes(wishes.encode(errors="surrogateescape"))
+    with pytest.raises(ValueError, match=message) as caught:
+        Engine.load(copy)
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("choice", [{"top_p": 5}, {"temperature": -1}, {"top_k": -1}, {"seed": -1}])
+def test_choices_out_of_range_are_refused_at_the_door(choice):
+    with pytest.raises(ValueError, match=next(iter(choice))):
+        Sampling(**choice)
+
+
+# --- statistics ----------------------------------------------------------------------------------
+
+
+def test_statistics_by_a_clock_that_we_set(engine, scripted, monkeypatch):
+    ticks = iter([10.0, 10.5, 10.75, 11.25])  # start, then each id
+    monkeypatch.setattr("pipeline.engine.time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    monkeypatch.setattr(model, "generate", lambda m, prompt, **options: iter([70, 71, 2, 72]))
+    statistics = Statistics()
+    for _ in engine.stream([5, 6, 7, 8], statistics=statistics):
+        pass
+    assert statistics == Statistics(4, 3, prefill_seconds=0.5, decode_seconds=0.75)
+    assert statistics.prefill_tokens_per_second == 4 / 0.5
+    assert statistics.decode_tokens_per_second == 2 / 0.75  # the first came out of the prefill
+
+
+def test_statistics_before_anything_happened_divide_by_nothing():
+    assert Statistics().prefill_tokens_per_second == 0
+    assert Statistics(4, 1, 0.5).decode_tokens_per_second == 0
+
+
+def test_prefill_is_reported_to_its_end(engine):
+    seen = []
+    next(engine.stream([5, 6, 7], on_prefill=lambda *progress: seen.append(progress)))
+    assert seen[-1] == (3, 3)
+
+
+# --- loading -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny_gguf(tiny_json, tmp_path):
+    """The tiny model directory as one GGUF file."""
+    path = write_model(tmp_path / "tiny.gguf", model.load(REFERENCE / "qwen3-tied"))
+    file = GGUF(path)
+    tensors = {
+        name: (0, info.shape, floats(file.read(name).reshape(-1).tolist()))
+        for name, info in file.tensors.items()
+    }
+    vocab = tiny_json["model"]["vocab"]
+    tokens = [*sorted(vocab, key=vocab.get), "<think>"]
+    tokenizer = {
+        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": tiny_json["model"]["merges"],
+        "tokenizer.ggml.token_type": [3] * 3 + [1] * (len(tokens) - 4) + [4],
+        "tokenizer.chat_template": TINY_CHAT_TEMPLATE,
+    }  # fmt: skip
+    return write_gguf(path, file.metadata | tokenizer, tensors)
+
+
+def test_a_gguf_file_answers_as_the_directory_it_was_made_from(engine, tiny_gguf):
+    from_gguf = Engine.load(tiny_gguf)
+    assert_same_ids(from_gguf.encode_chat(ASK), engine.encode_chat(ASK))
+    ids = engine.encode_chat(ASK)
+    assert list(from_gguf.stream(ids, max_tokens=8)) == list(engine.stream(ids, max_tokens=8))
+    assert from_gguf.stop_ids == {0, 2}  # by their names: this file's metadata has no eos
+
+
+def test_a_directory_without_template_has_none(copy):
+    (copy / "tokenizer_config.json").unlink()
+    assert not Engine.load(copy).has_chat_template
+
+
+def test_a_tokenizer_with_more_ids_than_the_model_has_rows_is_refused(copy, tiny_json):
+    bigger = json.loads(json.dumps(tiny_json))
+    bigger["added_tokens"].append(dict(bigger["added_tokens"][-1], id=320, content="<more>"))
+    (copy / "tokenizer.json").write_text(json.dumps(bigger))
+    with pytest.raises(ValueError, match=r"ids up to 320 .* only 320 rows"):
+        Engine.load(copy)
+
+
+def test_a_model_that_we_do_not_run_is_named_even_if_its_tokenizer_is_foreign_too(copy, tiny_json):
+    change_json(copy / "config.json", model_type="gemma9")
+    foreign = json.loads(json.dumps(tiny_json))
+    foreign["model"]["byte_fallback"] = True
+    (copy / "tokenizer.json").write_text(json.dumps(foreign))
+    with pytest.raises(ValueError, match=r"gemma9.*llama, qwen2, qwen3"):
+        Engine.load(copy)
+    change_json(copy / "config.json", model_type="llama", attention_bias=False)
+    with pytest.raises(ValueError, match="byte_fallback"):
+        Engine.load(copy)
+
+
+def test_a_gguf_file_beside_nothing_else_is_pointed_at(tiny_gguf):
+    with pytest.raises(FileNotFoundError, match=r"no config.json.* pass .*tiny.gguf"):
+        Engine.load(tiny_gguf.parent)
