@@ -97,8 +97,8 @@ def load(name: str) -> Tokenizer:
     repository = GENUINE.get(name, name)
     if repository.count("/") != 1 or repository[0] in "./~" or path.suffix in (".json", ".gguf"):
         raise FileNotFoundError(
-            f"there is no file or directory {name!r}, and it is neither a Hub id (ORG/NAME) nor one "
-            f"of {', '.join(GENUINE)}"
+            f"there is no file or directory {name!r}, and it is neither a Hub id (ORG/NAME) nor "
+            f"one of {', '.join(GENUINE)}"
         )
     from bpe import hub
 

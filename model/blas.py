@@ -2,7 +2,7 @@
 
 MLX's wheel for Linux CPUs links the reference BLAS, 40 times slower than OpenBLAS. `enable` finds
 a fast one (the package scipy-openblas32, Intel's mkl, the system's OpenBLAS) and points libmlx's
-three imports, cblas_sgemm, cblas_dgemm and cblas_cgemm, at it:
+imports (cblas_sgemm, cblas_dgemm, cblas_cgemm) at it:
 
     libmlx's file --import_slots--> where the dynamic linker keeps each function's address
     that slot --one aligned store--> the fast library's function
@@ -26,9 +26,11 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from itertools import product, takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 FUNCTIONS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")  # all the BLAS that libmlx imports
 SWITCH = "BYTEPAIR_BLAS"  # off, openblas, mkl, system, or a library's path
@@ -62,7 +64,7 @@ _pace: "Pace | None" = None
 
 
 def enable() -> Report:
-    """Give MLX a fast BLAS, once per process; later calls return the first one's report.
+    """Give MLX a fast BLAS, once per process; later calls say what the first one did.
 
     Never raises: for want of a library, or of the expected layout, MLX stays as it was and the
     report's `reason` says why.
@@ -72,105 +74,131 @@ def enable() -> Report:
         if _report is None:
             try:
                 _report, _pace = _enable(_choice())
-            except (OSError, ValueError) as problem:
-                _report = Report(str(problem))
+            except Exception as problem:  # slow and right is better than not at all
+                _report = Report(str(problem) or type(problem).__name__)
         return _report
 
 
 def adapt() -> int:
     """Use as many threads as other processes leave cores free; return how many that is.
 
-    For the generation loop: once per step. It looks at most four times a second and otherwise
-    returns at once. A library's threads wait for each other by spinning, and one of them without
-    a core holds up the rest: with two on a machine that has one core free, products were seen to
-    take 2 to 60 times as long as with one.
+    For the generation loop: before each step. It looks at most four times a second and otherwise
+    returns at once. A library's threads wait for each other by spinning, so one of them without a
+    core holds up the rest: with two threads on two cores, one of them busy, decoding was seen to
+    run at a quarter of the speed of one thread, and single products at a fiftieth.
     """
     global _report
     with _lock:
-        if _pace is None or not _pace.is_due():
-            return _report.num_threads if _report else 0
-        _report = replace(_report, num_threads=_pace.adapt())
+        if _report is None or _pace is None:
+            return 0
+        if _pace.is_due():
+            _report = replace(_report, num_threads=_pace.adapt())
         return _report.num_threads
 
 
 def _choice() -> str:
     choice = os.environ.get(SWITCH, "").strip() or "auto"
-    if choice.lower() in {"auto", "off", "openblas", "mkl", "system"}:
-        return choice.lower()
     if os.sep in choice:
         return choice
+    if choice.lower() in {"auto", "off", "openblas", "mkl", "system"}:
+        return choice.lower()
     raise ValueError(
         f"{SWITCH}={choice!r} is none of off, openblas, mkl, system or a library's path (with a /)"
     )
 
 
 def _enable(choice: str) -> tuple[Report, "Pace"]:
-    """The steps of `enable`. Raises ValueError or OSError with the reason not to."""
-    # 1. Is this a process whose products go through BLAS at all?
+    """The steps of `enable`. Raises with the reason not to take them."""
+    # 1. Do this process's products go through BLAS at all?
     if choice == "off":
         raise ValueError(f"switched off by {SWITCH}=off")
-    _check_platform()
+    if sys.platform != "linux":
+        raise ValueError(f"only MLX's Linux wheels have a slow BLAS, and this is {sys.platform}")
+    if platform.machine() not in _RELOCATIONS or struct.calcsize("P") != 8:
+        raise ValueError(f"not written for {platform.machine()}")
     import mlx.core as mx
 
     if mx.default_device().type != mx.cpu:
-        raise ValueError(f"products run on {mx.default_device()}")
-    # 2. Where does libmlx keep the addresses?
-    slots = Slots.in_this_process()
+        raise ValueError(f"MLX computes on {mx.default_device()}")
+    # 2. Where does libmlx keep the addresses of its BLAS?
+    slots = Slots.of_libmlx()
     # 3. The first library that computes correctly takes its place.
     problems = []
     for path in _candidates(choice):
         try:
             library = Library.open(path)
+            pace = Pace(library)
+            num_threads = pace.adapt()
             reason = _install(library, slots)
         except (OSError, ValueError) as problem:
             problems.append(str(problem))
             continue
-        pace = Pace(library)
-        report = Report(reason, library.name, library.path, library.version, pace.adapt())
-        return report, pace
-    raise ValueError("; ".join(problems) or f"no library found for {SWITCH}={choice}")
-
-
-def _check_platform() -> None:
-    if sys.platform != "linux":
-        raise ValueError(f"only Linux wheels of MLX have a slow BLAS, this is {sys.platform}")
-    if platform.machine() not in _RELOCATIONS or struct.calcsize("P") != 8:
-        raise ValueError(f"not written for {platform.machine()}")
+        return Report(reason, library.name, library.path, library.version, num_threads), pace
+    raise ValueError(f"scipy-openblas32 or another fast BLAS is needed: {'; '.join(problems)}")
 
 
 def _install(library: "Library", slots: "Slots") -> str:
-    """Point libmlx at the library; put back what was there if MLX's products change."""
-    new, reason = library.functions, "in place of MLX's reference BLAS"
+    """Point libmlx at the library, and back where it pointed if MLX's products then change."""
+    functions, reason = library.functions, "in place of MLX's reference BLAS"
     if library.name == "openblas" and (shims := _row_shims(library)):
-        new, reason = new | shims, f"{reason}; one-row products go to its gemv"
-    expected = _products()
-    old = slots.write(new)
-    if _products() != expected:
-        slots.write(old)
+        functions, reason = functions | shims, f"{reason}; one-row products go to its gemv"
+    if not _multiplies(functions["cblas_sgemm"]):
         raise ValueError(f"{library.path} computes wrong products")
+    if library.name == "openblas":
+        _leave_out_cleanup(library)
+    expected = _products(slots.addresses)
+    old, right = slots.write(functions), False
+    try:
+        right = _products(slots.addresses) == expected
+    finally:
+        if not right:
+            slots.write(old)
+    if not right:
+        raise ValueError(f"{library.path} computes wrong products through MLX")
     return reason
 
 
-def _products() -> list[list[float]]:
-    """Products of small whole numbers, which are exact in every order of summation.
+def _multiplies(sgemm: int) -> bool:
+    """Is (1 2) times a matrix right, the matrix by rows and by columns, and the old result unread?
 
-    Sizes on both sides of the libraries' limits for one-row, small-matrix and threaded kernels.
+    MLX doesn't clear the memory it hands over for the result: NaN in it must not survive.
+    """
+    size, number, pointer = ctypes.c_int, ctypes.c_float, ctypes.c_void_p
+    call = ctypes.CFUNCTYPE(
+        None, *[size] * 6, number, pointer, size, pointer, size, number, pointer, size
+    )(sgemm)
+    row, matrix = (number * 2)(1, 2), (number * 6)(1, 2, 3, 4, 5, 6)
+    for is_transposed, ld, expected in [(111, 3, [9, 12, 15]), (112, 2, [5, 11, 17])]:
+        result = (number * 3)(*[float("nan")] * 3)
+        a, b, c = (ctypes.addressof(numbers) for numbers in (row, matrix, result))
+        call(101, 111, is_transposed, 1, 3, 2, 1.0, a, 2, b, ld, 0.0, c, 3)
+        if list(result) != expected:
+            return False
+    return True
+
+
+def _products(functions: Collection[str]) -> list[list]:
+    """MLX's products of small whole numbers, which are exact in every order of summation.
+
+    Sizes on both sides of the libraries' limits for one-row, small and threaded products.
     """
     import mlx.core as mx
 
     def matrix(rows: int, columns: int, modulus: int) -> mx.array:
-        return ((mx.arange(rows * columns, dtype=mx.float32) % modulus) - 3).reshape(rows, columns)
+        return (mx.arange(rows * columns) % modulus - 3).astype(mx.float32).reshape(rows, columns)
 
+    dtypes = {"cblas_sgemm": mx.float32, "cblas_dgemm": mx.float64, "cblas_cgemm": mx.complex64}
     results = []
-    for M, K, N in [(1, 37, 70), (5, 3, 2), (2, 9, 1), (33, 129, 70)]:
-        a, b = matrix(M, K, 7), matrix(K, N, 5)
-        at, bt = matrix(K, M, 7).T, matrix(N, K, 5).T
-        for x, y in [(a, b), (at, b), (a, bt), (at, bt)]:
-            results.append(mx.matmul(x, y, stream=mx.cpu))
-        for dtype in (mx.float64, mx.complex64):
-            with mx.stream(mx.cpu):
-                results.append((a.astype(dtype) @ bt.astype(dtype)).astype(mx.float32))
-    return [result.tolist() for result in results]
+    with mx.stream(mx.cpu):
+        for M, K, N in [(1, 37, 270), (5, 3, 2), (2, 9, 1), (33, 129, 70)]:
+            by_rows = matrix(M, K, 7), matrix(K, N, 5)
+            by_columns = matrix(K, M, 7).T, matrix(N, K, 5).T
+            for a, b, function in product(
+                (by_rows[0], by_columns[0]), (by_rows[1], by_columns[1]), functions
+            ):
+                dtype = dtypes[function]
+                results.append((a.astype(dtype) @ b.astype(dtype)).tolist())
+    return results
 
 
 # --------------------------------------------------------------------------- finding the library
@@ -179,8 +207,8 @@ def _products() -> list[list[float]]:
 def _candidates(choice: str) -> Iterator[str]:
     """Paths to try, best first. Nothing is imported: the packages are only looked up.
 
-    scipy-openblas32 comes first because it was the fastest measured, and is small. Never numpy's
-    or scipy-openblas64's library: their whole numbers are 64 bits wide, MLX passes 32.
+    scipy-openblas32 comes first: with its row shim it was the fastest measured, and it is small.
+    Never numpy's or scipy-openblas64's: their whole numbers are 64 bits wide, MLX passes 32.
     """
     if os.sep in choice:
         yield choice
@@ -207,80 +235,85 @@ def _files_of(package: str, prefix: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Library:
-    """An opened BLAS of 32-bit whole numbers, its products not yet trusted."""
+    """An opened BLAS that takes 32-bit whole numbers; its products are yet to be checked."""
 
     name: str
     path: str
     version: str
+    functions: dict[str, int]  # cblas name -> address: FUNCTIONS and the two gemv
     set_num_threads: Callable[[int], None]
     get_num_threads: Callable[[], int]
-    functions: dict[str, int]  # cblas name -> address, FUNCTIONS and the two gemv
 
     @classmethod
     def open(cls, path: str) -> "Library":
-        """Raises OSError where it can't be loaded, ValueError where it isn't one we know."""
+        """Raises OSError where it can't be loaded, ValueError where it isn't one that is known."""
         handle = ctypes.CDLL(path)  # RTLD_LOCAL: nothing else in the process will see it
-        for name, prefix, version, set_threads, get_threads in _KINDS:
-            if hasattr(handle, prefix + set_threads):
-                break
-        else:
-            raise ValueError(f"{path} is neither OpenBLAS nor MKL with 32-bit whole numbers")
+        kind = next((k for k in _KINDS if hasattr(handle, k.prefix + k.set_num_threads)), None)
+        if kind is None:
+            raise ValueError(f"{path} is neither OpenBLAS nor MKL with the usual names")
         functions = {}  # cblas name -> address
         for function in (*FUNCTIONS, "cblas_sgemv", "cblas_dgemv", "cblas_sdot"):
-            if not hasattr(handle, prefix + function):
-                raise ValueError(f"{path} has no {prefix}{function}")
-            functions[function] = _address(getattr(handle, prefix + function))
+            if not hasattr(handle, kind.prefix + function):
+                raise ValueError(f"{path} has no {kind.prefix}{function}")
+            functions[function] = _address(getattr(handle, kind.prefix + function))
         if not _takes_32_bits(functions.pop("cblas_sdot")):
-            raise ValueError(f"{path} takes 64-bit whole numbers, MLX passes 32-bit ones")
+            raise ValueError(f"{path} takes 64-bit whole numbers, and MLX passes 32-bit ones")
         return cls(
-            name,
-            _file_at(functions[FUNCTIONS[0]]) or path,
-            version(handle, prefix),
-            ctypes.CFUNCTYPE(None, ctypes.c_int)((prefix + set_threads, handle)),
-            ctypes.CFUNCTYPE(ctypes.c_int)((prefix + get_threads, handle)),
+            kind.name,
+            _file_at(functions["cblas_sgemm"]) or path,
+            kind.version(handle, kind.prefix),
             functions,
+            ctypes.CFUNCTYPE(None, ctypes.c_int)((kind.prefix + kind.set_num_threads, handle)),
+            ctypes.CFUNCTYPE(ctypes.c_int)((kind.prefix + kind.get_num_threads, handle)),
         )
 
 
 def _openblas_version(handle: ctypes.CDLL, prefix: str) -> str:
-    """
-    "OpenBLAS 0.3.34 DYNAMIC_ARCH NO_AFFINITY SkylakeX" -> "0.3.34 SkylakeX"
-    """
+    """The first word of each: "OpenBLAS 0.3.34 DYNAMIC_ARCH ...", "SkylakeX", its kernels."""
     words = []
     for function in ("openblas_get_config", "openblas_get_corename"):
         if hasattr(handle, prefix + function):
             get = ctypes.CFUNCTYPE(ctypes.c_char_p)((prefix + function, handle))
-            words.append((get() or b"").decode("ascii", "replace").removeprefix("OpenBLAS "))
-    return " ".join(word.split(" ")[0] for word in words)
+            text = (get() or b"").decode("ascii", "replace").removeprefix("OpenBLAS ")
+            words.append(text.partition(" ")[0])
+    return " ".join(words)
 
 
 def _mkl_version(handle: ctypes.CDLL, prefix: str) -> str:
-    """
-    "Intel(R) oneAPI Math Kernel Library Version 2026.2-Product Build ..." -> "2026.2-Product"
-    """
+    """Of "Intel(R) oneAPI Math Kernel Library Version 2026.2-Product ...", what follows Version."""
     text = ctypes.create_string_buffer(200)
     handle.MKL_Get_Version_String(text, len(text))
     return text.value.decode("ascii", "replace").partition("Version ")[2].partition(" ")[0]
 
 
+class Kind(NamedTuple):
+    """How to handle one library's functions; `prefix` stands before the name of each."""
+
+    name: str
+    prefix: str
+    version: Callable[[ctypes.CDLL, str], str]
+    set_num_threads: str
+    get_num_threads: str
+
+
 _OPENBLAS = (_openblas_version, "openblas_set_num_threads", "openblas_get_num_threads")
-_KINDS = (  # name, prefix of every function, how to tell its version, set its threads, get them
-    ("openblas", "scipy_", *_OPENBLAS),
-    ("openblas", "", *_OPENBLAS),
-    ("mkl", "", _mkl_version, "MKL_Set_Num_Threads", "MKL_Get_Max_Threads"),
+_KINDS = (
+    Kind("openblas", "scipy_", *_OPENBLAS),
+    Kind("openblas", "", *_OPENBLAS),
+    Kind("mkl", "", _mkl_version, "MKL_Set_Num_Threads", "MKL_Get_Max_Threads"),
 )
 
 
 def _takes_32_bits(sdot: int) -> bool:
     """Tell the width of a library's whole numbers by a length that means two things.
 
-    As 32 bits it is 3; as 64 bits it is negative, for which the dot product is 0 by definition.
+    As 32 bits it is 3. As 64 bits it is negative, and for that a dot product is 0 by definition.
     """
-    length = (-1 << 32) | 3
     size, pointer = ctypes.c_int64, ctypes.c_void_p
     call = ctypes.CFUNCTYPE(ctypes.c_float, size, pointer, size, pointer, size)(sdot)
     numbers = (ctypes.c_float * 3)(1, 2, 3)
-    return call(length, ctypes.addressof(numbers), 1, ctypes.addressof(numbers), 1) == 14
+    at = ctypes.addressof(numbers)
+    return call((-1 << 32) | 3, at, 1, at, 1) == 14
 
 
 def _address(function: Callable) -> int:
@@ -307,7 +340,7 @@ _ROW_SHIM = bytes.fromhex(
     "83f901 754d"  #        cmp ecx, 1; jne gemm          M
     "83fe6f 7548"  #        cmp esi, 111; jne gemm        transA
     "83ff65 7543"  #        cmp edi, 101; jne gemm        order
-    "4585c9 7e3e"  #        test r9d, r9d; jle gemm       K: where it is 0, gemm clears C, gemv won't
+    "4585c9 7e3e"  #        test r9d, r9d; jle gemm       K: if 0, only gemm clears C
     "83fa70 7739"  #        cmp edx, 112; ja gemm         transB
     "bfd5000000 29d7"  #    mov edi, 213; sub edi, edx    the order tells whether B is transposed
     "4489c2 4489c9"  #      mov edx, r8d; mov ecx, r9d    rows = N, columns = K
@@ -342,14 +375,12 @@ def _row_shims(library: "Library") -> dict[str, int]:
         _protect(start, len(code), mmap.PROT_READ | mmap.PROT_EXEC)
     except OSError:
         return {}
-    _pages.append(page)
+    # Never freed: MLX's threads may still compute when the interpreter has cleaned up.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(page))
     return {name: start + offset for name, offset in addresses.items()}
 
 
-_pages: list[mmap.mmap] = []  # never freed: libmlx may call into them until the process ends
-
-
-# ------------------------------------------------------------------------ libmlx's import slots
+# ------------------------------------------------------ words in memory that lead to functions
 
 _RELOCATIONS = {  # machine -> ELF's number for it, GLOB_DAT, JUMP_SLOT
     "x86_64": (62, 6, 7),
@@ -357,75 +388,98 @@ _RELOCATIONS = {  # machine -> ELF's number for it, GLOB_DAT, JUMP_SLOT
 }
 _LOAD, _DYNAMIC = 1, 2  # program headers
 _STRTAB, _SYMTAB, _RELA, _RELASZ, _PLTRELSZ, _JMPREL = 5, 6, 7, 8, 2, 23  # dynamic section
+_FINI_ARRAY, _FINI_ARRAYSZ = 26, 28
 
 
-def import_slots(elf: bytes | mmap.mmap, machine: str) -> dict[str, list[int]]:
-    """Where the dynamic linker puts the addresses of FUNCTIONS, counted from the load address.
+@dataclass(frozen=True)
+class Elf:
+    """The bytes of a 64-bit shared library; its addresses count from where it is loaded.
 
-    elf: the bytes of a 64-bit shared library. Raises ValueError for anything that isn't one, or
-    one that doesn't import each of FUNCTIONS. Reads nothing outside the bytes given.
+    Only these bytes are ever read: a damaged file raises ValueError and does no harm.
     """
-    try:
-        slots = _import_slots(elf, *_RELOCATIONS[machine])
-    except struct.error as error:  # a read past the end
-        raise ValueError("libmlx's ELF tables point outside the file") from error
-    if missing := [name for name in FUNCTIONS if not slots[name]]:
-        raise ValueError(f"libmlx doesn't import {', '.join(missing)}")
-    return slots
 
+    data: bytes | mmap.mmap
+    loads: list[tuple[int, int, int]]  # address in memory, place in the file, length in the file
+    dynamic: dict[int, int]  # tag -> value
 
-def _import_slots(
-    elf: bytes | mmap.mmap, machine: int, glob_dat: int, jump_slot: int
-) -> dict[str, list[int]]:
-    # 1. A 64-bit little-endian library for this machine.
-    if elf[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<HH", elf, 16) != (3, machine):
-        raise ValueError("libmlx isn't a 64-bit ELF library for this machine")
-    # 2. Its segments and its dynamic section, which say where the tables are.
-    segments, dynamic = _segments(elf), {}
-    start, size = segments[_DYNAMIC][0][1:]
-    for tag, value in struct.iter_unpack("<qQ", elf[start : start + size // 16 * 16]):
-        dynamic.setdefault(tag, value)
-        if tag == 0:
-            break
+    @classmethod
+    def read(cls, data: bytes | mmap.mmap, machine: str) -> "Elf":
+        number = _RELOCATIONS[machine][0]
+        try:
+            if data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<HH", data, 16) != (3, number):
+                raise ValueError("not a 64-bit ELF library for this machine")
+            segments = _segments(data)
+            start, size = segments[_DYNAMIC][0][1:]
+            entries = struct.iter_unpack("<qQ", data[start : start + size // 16 * 16])
+            dynamic = dict(takewhile(lambda entry: entry[0] != 0, entries))
+        except (struct.error, OverflowError) as error:  # a read past the end
+            raise ValueError("ELF headers point outside the file") from error
+        return cls(data, segments[_LOAD], dynamic)
 
-    def offset(address: int, size: int) -> int:
+    def place(self, address: int, size: int) -> int:
         """address in memory -> place in the file"""
-        for first, place, length in segments[_LOAD]:
+        for first, place, length in self.loads:
             if first <= address and address + size <= first + length:
                 return place + address - first
-        raise ValueError("libmlx's ELF tables point outside its segments")
+        raise ValueError("ELF tables point outside the segments")
 
-    # 3. Each relocation names the symbol whose address goes into its slot.
-    slots = {name: [] for name in FUNCTIONS}
-    for table, length in ((_RELA, _RELASZ), (_JMPREL, _PLTRELSZ)):
-        size = dynamic.get(length, 0)
-        place = offset(dynamic.get(table, 0), size)
-        for slot, info, _ in struct.iter_unpack("<QQq", elf[place : place + size]):
-            if info & 0xFFFFFFFF not in (glob_dat, jump_slot):
-                continue
-            symbol = offset(dynamic.get(_SYMTAB, 0) + 24 * (info >> 32), 24)
-            (name_at,) = struct.unpack_from("<I", elf, symbol)
-            name_at = offset(dynamic.get(_STRTAB, 0) + name_at, 1)
-            name = elf[name_at : name_at + 12].partition(b"\0")[0].decode("latin-1")
-            if name in slots:
-                slots[name].append(slot)
-    return slots
+    def table(self, tag: int, size_tag: int) -> bytes:
+        """A table that the dynamic section describes; empty where it has none."""
+        size = self.dynamic.get(size_tag, 0)
+        place = self.place(self.dynamic.get(tag, 0), size)
+        return self.data[place : place + size]
+
+    def name(self, symbol: int) -> bytes:
+        """The first bytes of a symbol's name, by its number: enough to tell FUNCTIONS."""
+        place = self.place(self.dynamic.get(_SYMTAB, 0) + 24 * symbol, 24)
+        (offset,) = struct.unpack_from("<I", self.data, place)
+        place = self.place(self.dynamic.get(_STRTAB, 0) + offset, 1)
+        return self.data[place : place + 12].partition(b"\0")[0]
 
 
-def _segments(elf: bytes | mmap.mmap) -> dict[int, list[tuple[int, int, int]]]:
+def _segments(data: bytes | mmap.mmap) -> dict[int, list[tuple[int, int, int]]]:
     """kind -> [(address in memory, place in the file, length in the file), ...]"""
     segments = {_LOAD: [], _DYNAMIC: []}
-    (table,), (size, count) = struct.unpack_from("<Q", elf, 32), struct.unpack_from("<HH", elf, 54)
+    (table,), (size, count) = (
+        struct.unpack_from("<Q", data, 32),
+        struct.unpack_from("<HH", data, 54),
+    )
     for index in range(count):
         kind, _, place, address, _, length, _, _ = struct.unpack_from(
-            "<IIQQQQQQ", elf, table + index * size
+            "<IIQQQQQQ", data, table + index * size
         )
         if kind in segments:
             segments[kind].append((address, place, length))
     # The load address of the library is then that of its first byte.
     if not segments[_DYNAMIC] or not segments[_LOAD] or segments[_LOAD][0][:2] != (0, 0):
-        raise ValueError("libmlx's ELF segments aren't laid out as expected")
+        raise ValueError("ELF segments aren't laid out as expected")
     return segments
+
+
+def import_slots(data: bytes | mmap.mmap, machine: str) -> dict[str, list[int]]:
+    """Where the dynamic linker keeps the addresses of FUNCTIONS that a library imports.
+
+    Raises ValueError where the library is damaged or doesn't import cblas_sgemm.
+    """
+    elf, (_, *kinds) = Elf.read(data, machine), _RELOCATIONS[machine]
+    slots = {}  # cblas name -> addresses, counted from where the library is loaded
+    for table in (elf.table(_RELA, _RELASZ), elf.table(_JMPREL, _PLTRELSZ)):
+        for slot, info, _ in struct.iter_unpack("<QQq", table[: len(table) // 24 * 24]):
+            if info & 0xFFFFFFFF in kinds:
+                name = elf.name(info >> 32).decode("latin-1")
+                if name in FUNCTIONS:
+                    slots.setdefault(name, []).append(slot)
+    if "cblas_sgemm" not in slots:
+        raise ValueError("no cblas_sgemm is imported, so there is nothing to replace")
+    return slots
+
+
+def final_slots(data: bytes | mmap.mmap, machine: str) -> dict[str, list[int]]:
+    """Where a library keeps the addresses of what it calls when the process ends."""
+    elf = Elf.read(data, machine)
+    size = len(elf.table(_FINI_ARRAY, _FINI_ARRAYSZ)) // 8 * 8
+    start = elf.dynamic.get(_FINI_ARRAY, 0)
+    return {"at the end": list(range(start, start + size, 8))}
 
 
 @dataclass(frozen=True)
@@ -454,44 +508,71 @@ class Mapping:
 
 @dataclass(frozen=True)
 class Slots:
-    """The words in this process's memory through which libmlx calls FUNCTIONS."""
+    """Words in this process's memory through which a library calls functions."""
 
-    addresses: dict[str, list[int]]  # cblas name -> its slots
+    addresses: dict[str, list[int]]  # function's name -> its slots
 
     @classmethod
-    def in_this_process(cls) -> "Slots":
-        """Raises ValueError or OSError unless every slot holds exactly what it should."""
-        # 1. The file, and where it was loaded.
-        base = next(
-            (m for m in Mapping.all() if m.path.endswith("/libmlx.so") and m.offset == 0), None
-        )
-        if base is None:
+    def of(cls, path: str, find: Callable[[mmap.mmap, str], dict[str, list[int]]]) -> "Slots":
+        """find: import_slots or final_slots. path: of a loaded library, as in /proc/self/maps.
+
+        Raises ValueError or OSError unless every slot lies in the library's own memory.
+        """
+        base = next(m.start for m in Mapping.all() if m.path == path and m.offset == 0)
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            try:
+                found = find(data, platform.machine())
+            except ValueError as problem:
+                raise ValueError(f"{path}: {problem}") from problem
+        slots = cls({name: [base + slot for slot in found[name]] for name in found})
+        if any(place % 8 or _file_at(place) != path for place in slots.places()):
+            raise ValueError(f"{path}: its slots aren't where its file says")
+        return slots
+
+    @classmethod
+    def of_libmlx(cls) -> "Slots":
+        """Raises ValueError or OSError unless they lead where they should."""
+        path = next((m.path for m in Mapping.all() if m.path.endswith("/libmlx.so")), None)
+        if path is None:
             raise ValueError("libmlx.so isn't loaded")
-        with open(base.path, "rb") as file:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as elf:
-                slots = import_slots(elf, platform.machine())
-        addresses = {name: [base.start + slot for slot in slots[name]] for name in FUNCTIONS}
-        # 2. Each lies in libmlx's data and leads to the library that it came with, or, before the
-        #    first call, back into libmlx, to the code that looks the function up.
-        libmlx = ctypes.CDLL(base.path)
-        for name, places in addresses.items():
+        slots, libmlx = cls.of(path, import_slots), ctypes.CDLL(path)
+        for name, places in slots.addresses.items():
+            # To the library it came with; or, where functions are looked up at their first call,
+            # back into libmlx.
             own = _file_at(_address(getattr(libmlx, name)))
             for place in places:
-                if place % 8 or _file_at(place) != base.path:
-                    raise ValueError("libmlx's import slots aren't where its file says")
-                target = _file_at(ctypes.c_uint64.from_address(place).value)
-                if target not in (own, base.path):
+                if (target := _file_at(_word(place))) not in (own, path):
                     raise ValueError(f"MLX already uses {target or 'another BLAS'}")
-        return cls(addresses)
+        return slots
+
+    def places(self) -> list[int]:
+        return [place for places in self.addresses.values() for place in places]
 
     def write(self, functions: dict[str, int]) -> dict[str, int]:
         """Point every slot at its function; return where they pointed before."""
         old = {}
         for name, places in self.addresses.items():
             for place in places:
-                old[name] = ctypes.c_uint64.from_address(place).value
+                old[name] = _word(place)
                 _write(place, functions[name])
         return old
+
+
+def _leave_out_cleanup(library: Library) -> None:
+    """Have OpenBLAS do nothing when the process ends.
+
+    Its clean-up frees the buffers of products still running in MLX's threads and waits for its own
+    threads, which then never end: a process that ended one step ahead of its reader was seen to
+    hang in 7 of 10 cases. The system takes back everything anyhow.
+    """
+    slots = Slots.of(library.path, final_slots)
+    if any(_file_at(_word(place)) != library.path for place in slots.places()):
+        raise ValueError(f"{library.path}: its clean-up isn't where its file says")
+    slots.write({"at the end": _address(ctypes.CDLL(None).getpid)})
+
+
+def _word(place: int) -> int:
+    return ctypes.c_uint64.from_address(place).value
 
 
 def _write(place: int, value: int) -> None:
@@ -535,9 +616,10 @@ class Pace:
         self._set_num_threads = library.set_num_threads
         self._get_num_threads = library.get_num_threads
         self._fixed = any(os.environ.get(name) for name in _FIXED_BY[library.name])
-        self._cores = num_cores()
+        self._cores, self._most = physical_cores(), num_cores()
         self._looked = (time.monotonic(), busy_seconds())
-        time.sleep(_SECONDS_OF_FIRST_LOOK)
+        if not self._fixed:
+            time.sleep(_SECONDS_OF_FIRST_LOOK)
 
     def is_due(self) -> bool:
         return not self._fixed and time.monotonic() - self._looked[0] >= _SECONDS_BETWEEN_LOOKS
@@ -547,8 +629,8 @@ class Pace:
         if not self._fixed:
             before, self._looked = self._looked, (time.monotonic(), busy_seconds())
             seconds, busy = (now - then for now, then in zip(self._looked, before))
-            free = self._cores - max(0.0, busy) / seconds
-            self._set_num_threads(max(1, int(free + 1 - _MOST_OF_A_CORE)))
+            free = int(self._cores - max(0.0, busy) / seconds + 1 - _MOST_OF_A_CORE)
+            self._set_num_threads(max(1, min(free, self._most)))
         return self._get_num_threads()
 
 
@@ -556,7 +638,7 @@ def busy_seconds() -> float:
     """Processor time that others have used, of the cores this process may use, since the start."""
     mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     ticks = 0
-    for line in Path("/proc/stat").read_text().splitlines():
+    for line in _read("/proc/stat").splitlines():
         cpu, *counts = line.split()
         if cpu in mine:  # user, nice, system, idle, iowait, irq, softirq, steal; guests are in user
             user, nice, system, _, _, *interrupts_and_steal = map(int, counts[:8])
@@ -565,11 +647,14 @@ def busy_seconds() -> float:
 
 
 def num_cores() -> int:
-    """Physical cores that this process may use: its affinity and its container's limit."""
-    cpus = os.sched_getaffinity(0)
-    topology = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-    siblings = {_read(topology.format(cpu)) or cpu for cpu in cpus}
-    return max(1, int(min(len(siblings), _container_limit())))
+    """The most threads that are of use: physical cores, within the container's limit."""
+    return max(1, int(min(physical_cores(), _container_limit())))
+
+
+def physical_cores() -> int:
+    """Those on which this process may run. Two processors of one core count once."""
+    siblings = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    return len({_read(siblings.format(cpu)) or cpu for cpu in os.sched_getaffinity(0)})
 
 
 def _container_limit() -> float:
