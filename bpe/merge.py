@@ -1,9 +1,9 @@
 """ids of single bytes -> ids of tokens: byte-pair merging of one piece.
 
 Two functions with the same answer: `merge_short` is the textbook loop over a list, `merge_long`
-keeps a linked list and a heap and stays n log n for pieces of a million bytes. Both repeat one
-rule: of all neighbouring pairs that have a rank, merge the lowest-ranked, leftmost one (Sennrich
-et al. 2016, arXiv:1508.07909). Blind spot: they do not know what bytes an id stands for.
+keeps a linked list and a queue of ranks and stays n log n for pieces of a million bytes. Both
+repeat one rule: of all neighbouring pairs that have a rank, merge the lowest-ranked, leftmost one
+(Sennrich et al. 2016, arXiv:1508.07909). Blind spot: they do not know what bytes an id stands for.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ def merge_short(ids: list[int], ranks: Ranks, results: list[int]) -> list[int]:
 
 
 def merge_long(ids: list[int], ranks: Ranks, results: list[int]) -> list[int]:
-    """The same as merge_short in n log n: symbols in a linked list, candidate pairs in a heap.
+    """The same as merge_short in n log n: symbols in a linked list, places of pairs by their rank.
 
-    A heap entry is rank * n + position in one integer, so the order is rank, then leftmost. Entries
-    are never removed: one whose pair has changed since is recognised by its rank and dropped.
+    Places are never removed: one whose pair has changed since is recognised by its rank and left.
+    All places of the lowest rank are merged in one go, from left to right, unless a merge makes a
+    pair that ranks no higher; then that one is next.
 
     >>> merge_long([97, 98, 97, 98, 99], {(97, 98): 0, (256, 99): 1}, [256, 257])
     [256, 257]
@@ -53,25 +54,43 @@ def merge_long(ids: list[int], ranks: Ranks, results: list[int]) -> list[int]:
     symbols: list[int | None] = list(ids)  # None: merged into a symbol on its left
     previous = list(range(-1, n - 1))
     following = list(range(1, n + 1))
-    heap = [
-        rank * n + i
-        for i, pair in enumerate(zip(ids, ids[1:]))
-        if (rank := rank_of(pair, UNRANKED)) != UNRANKED
-    ]
-    heapify(heap)
-    while heap:
-        rank, left = divmod(heappop(heap), n)
-        right = following[left]
-        if right >= n or rank_of((symbols[left], symbols[right])) != rank:
-            continue
-        merged = symbols[left] = results[rank]
-        symbols[right] = None
-        right = following[left] = following[right]
-        if right < n:
-            previous[right] = left
-            if (rank := rank_of((merged, symbols[right]), UNRANKED)) != UNRANKED:
-                heappush(heap, rank * n + left)
-        before = previous[left]
-        if before >= 0 and (rank := rank_of((symbols[before], merged), UNRANKED)) != UNRANKED:
-            heappush(heap, rank * n + before)
+    waiting: dict[int, list[int]] = {}  # rank -> places of left halves whose pair had it
+    for place, rank in enumerate(map(rank_of, zip(ids, ids[1:]))):
+        if rank is not None:
+            waiting.setdefault(rank, []).append(place)
+    queue = list(waiting)  # the ranks that have places
+    heapify(queue)
+    while queue:
+        rank = heappop(queue)
+        merged, places = results[rank], waiting.pop(rank)
+        places.sort()
+        for number, left in enumerate(places, start=1):
+            right = following[left]
+            if right >= n or rank_of((symbols[left], symbols[right])) != rank:
+                continue
+            symbols[left], symbols[right] = merged, None
+            before, after = previous[left], following[right]
+            following[left] = after
+            lowest = UNRANKED  # of the two pairs that the merged symbol is now in
+            if after < n:
+                previous[after] = left
+                if (new := rank_of((merged, symbols[after]))) is not None:
+                    lowest = new
+                    if new in waiting:
+                        waiting[new].append(left)
+                    else:
+                        waiting[new] = [left]
+                        heappush(queue, new)
+            if before >= 0 and (new := rank_of((symbols[before], merged))) is not None:
+                lowest = min(lowest, new)
+                if new in waiting:
+                    waiting[new].append(before)
+                else:
+                    waiting[new] = [before]
+                    heappush(queue, new)
+            if lowest <= rank:
+                if rank not in waiting:
+                    heappush(queue, rank)
+                waiting[rank] = [*waiting.get(rank, ()), *places[number:]]
+                break
     return [symbol for symbol in symbols if symbol is not None]

@@ -8,7 +8,6 @@ spot: it does not know the vocabulary, nor added tokens (added.py).
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import accumulate
@@ -17,7 +16,7 @@ import regex
 
 from bpe.spec import PATTERNS, Lowercase, Normalize, PrefixSpace, Prepend, Replace, Spec, Split
 from bpe.twin import NoTwin, Twin
-from bpe.unicode16 import normalize_unicode9, with_unicode16_classes
+from bpe.unicode16 import normalize, normalize_unicode9, with_unicode16_classes
 
 CHUNK_CHARACTERS = 1 << 15  # of text split at once: its pieces then stay in the processor's cache
 
@@ -188,7 +187,7 @@ def _compile_normalizer(
     step: Normalize | Lowercase | Replace | Prepend, old_tables: bool
 ) -> Callable[[str], str]:
     if isinstance(step, Normalize):
-        run = normalize_unicode9 if old_tables else unicodedata.normalize
+        run = normalize_unicode9 if old_tables else normalize
         return lambda text: text if text.isascii() else run(step.form, text)
     if isinstance(step, Lowercase):
         return lambda text: "".join(map(str.lower, text))

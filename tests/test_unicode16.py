@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 import regex
 
-from bpe.unicode16 import NFC_BARRIER, normalize_unicode9, parse_ranges, with_unicode16_classes
+from bpe.unicode16 import (
+    NFC_BARRIER,
+    normalize,
+    normalize_unicode9,
+    parse_ranges,
+    with_unicode16_classes,
+)
 
 TABLES = json.loads((Path(__file__).parent / "golden" / "hf_classes.json").read_text())
 EVERY_CHARACTER = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
@@ -74,3 +80,20 @@ def test_nfc_equals_the_standard_without_barrier_characters():
 )
 def test_nfc_does_not_cross_a_barrier(text, expected):
     assert normalize_unicode9("NFC", text) == expected
+
+
+def test_long_runs_of_marks_are_sorted_as_the_standard_does():
+    rng = random.Random(13)
+    marks = "\u0301\u0316\u0323\u0345\u0308\u0344\u0f73\u034f\u20dd\u302a\u3099\u093c\u07fd"
+    for _ in range(400):
+        run = "".join(rng.choice(marks) for _ in range(rng.choice([3, 63, 64, 65, 300])))
+        text = rng.choice(["", "a", "か", "x\u0301", "क"]) + run + rng.choice(["", "b", "e\u0301"])
+        for form in ("NFC", "NFD", "NFKC", "NFKD"):
+            assert normalize(form, text) == unicodedata.normalize(form, text)
+
+
+def test_runs_of_marks_are_not_quadratic():
+    """At this size the standard library takes minutes. One acute composes with the e."""
+    normalized = normalize_unicode9("NFC", "e" + "\u0301\u0316" * 250_000)
+    expected = "é" + "\u0316" * 250_000 + "\u0301" * 249_999
+    assert (normalized == expected) is True
