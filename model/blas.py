@@ -74,6 +74,7 @@ def enable() -> Report:
         if _report is None:
             try:
                 _report, _pace = _enable(_choice())
+                os.register_at_fork(after_in_child=_keep_to_one_thread)
             except Exception as problem:  # slow and right is better than not at all
                 _report = Report(str(problem) or type(problem).__name__)
         return _report
@@ -94,6 +95,13 @@ def adapt() -> int:
         if _pace.is_due():
             _report = replace(_report, num_threads=_pace.adapt())
         return _report.num_threads
+
+
+def _keep_to_one_thread() -> None:
+    """In a forked child, where the library's other threads, and who held the lock, are missing."""
+    global _lock, _report
+    _lock = threading.Lock()
+    _report = replace(_report, num_threads=_pace.fix(1))
 
 
 def _choice() -> str:
@@ -145,7 +153,7 @@ def _install(library: "Library", slots: "Slots") -> str:
     if not _multiplies(functions["cblas_sgemm"]):
         raise ValueError(f"{library.path} computes wrong products")
     if library.name == "openblas":
-        _leave_out_cleanup(library)
+        _let_end_and_fork(library)
     expected = _products(slots.addresses)
     old, right = slots.write(functions), False
     try:
@@ -177,7 +185,7 @@ def _multiplies(sgemm: int) -> bool:
     return True
 
 
-def _products(functions: Collection[str]) -> list[list]:
+def _products(functions: Collection[str]) -> list[list[list[complex]]]:
     """MLX's products of small whole numbers, which are exact in every order of summation.
 
     Sizes on both sides of the libraries' limits for one-row, small and threaded products.
@@ -197,7 +205,7 @@ def _products(functions: Collection[str]) -> list[list]:
                 (by_rows[0], by_columns[0]), (by_rows[1], by_columns[1]), functions
             ):
                 dtype = dtypes[function]
-                results.append((a.astype(dtype) @ b.astype(dtype)).tolist())
+                results.append((a.astype(dtype) @ b.astype(dtype)).astype(mx.complex64).tolist())
     return results
 
 
@@ -386,6 +394,7 @@ _RELOCATIONS = {  # machine -> ELF's number for it, GLOB_DAT, JUMP_SLOT
     "x86_64": (62, 6, 7),
     "aarch64": (183, 1025, 1026),
 }
+_RELATIVE = {"x86_64": 8, "aarch64": 1027}  # machine -> ELF's number for "load address + number"
 _LOAD, _DYNAMIC = 1, 2  # program headers
 _STRTAB, _SYMTAB, _RELA, _RELASZ, _PLTRELSZ, _JMPREL = 5, 6, 7, 8, 2, 23  # dynamic section
 _FINI_ARRAY, _FINI_ARRAYSZ = 26, 28
@@ -429,6 +438,12 @@ class Elf:
         place = self.place(self.dynamic.get(tag, 0), size)
         return self.data[place : place + size]
 
+    def relocations(self) -> Iterator[tuple[int, int, int]]:
+        """(address of a word, kind and symbol, number to add) for each that the linker fills in"""
+        for tag, size_tag in ((_RELA, _RELASZ), (_JMPREL, _PLTRELSZ)):
+            table = self.table(tag, size_tag)
+            yield from struct.iter_unpack("<QQq", table[: len(table) // 24 * 24])
+
     def name(self, symbol: int) -> bytes:
         """The first bytes of a symbol's name, by its number: enough to tell FUNCTIONS."""
         place = self.place(self.dynamic.get(_SYMTAB, 0) + 24 * symbol, 24)
@@ -463,23 +478,27 @@ def import_slots(data: bytes | mmap.mmap, machine: str) -> dict[str, list[int]]:
     """
     elf, (_, *kinds) = Elf.read(data, machine), _RELOCATIONS[machine]
     slots = {}  # cblas name -> addresses, counted from where the library is loaded
-    for table in (elf.table(_RELA, _RELASZ), elf.table(_JMPREL, _PLTRELSZ)):
-        for slot, info, _ in struct.iter_unpack("<QQq", table[: len(table) // 24 * 24]):
-            if info & 0xFFFFFFFF in kinds:
-                name = elf.name(info >> 32).decode("latin-1")
-                if name in FUNCTIONS:
-                    slots.setdefault(name, []).append(slot)
+    for slot, info, _ in elf.relocations():
+        if info & 0xFFFFFFFF in kinds:
+            name = elf.name(info >> 32).decode("latin-1")
+            if name in FUNCTIONS:
+                slots.setdefault(name, []).append(slot)
     if "cblas_sgemm" not in slots:
         raise ValueError("no cblas_sgemm is imported, so there is nothing to replace")
     return slots
 
 
 def final_slots(data: bytes | mmap.mmap, machine: str) -> dict[str, list[int]]:
-    """Where a library keeps the addresses of what it calls when the process ends."""
-    elf = Elf.read(data, machine)
+    """Where a library keeps what it calls when the process ends, and where its `__dso_handle` is.
+
+    The latter, by which the system tells whose handlers are whose, is the one word that holds its
+    own address.
+    """
+    elf, relative = Elf.read(data, machine), _RELATIVE[machine]
     size = len(elf.table(_FINI_ARRAY, _FINI_ARRAYSZ)) // 8 * 8
     start = elf.dynamic.get(_FINI_ARRAY, 0)
-    return {"at the end": list(range(start, start + size, 8))}
+    own = [slot for slot, info, value in elf.relocations() if info == relative and slot == value]
+    return {"at the end": list(range(start, start + size, 8)), "handle": own}
 
 
 @dataclass(frozen=True)
@@ -558,17 +577,24 @@ class Slots:
         return old
 
 
-def _leave_out_cleanup(library: Library) -> None:
-    """Have OpenBLAS do nothing when the process ends.
+def _let_end_and_fork(library: Library) -> None:
+    """Have OpenBLAS do nothing when the process ends or forks while MLX's threads compute.
 
-    Its clean-up frees the buffers of products still running in MLX's threads and waits for its own
-    threads, which then never end: a process that ended one step ahead of its reader was seen to
-    hang in 7 of 10 cases. The system takes back everything anyhow.
+    It would stop its own threads, which hangs if one of MLX's is giving them work, and free the
+    buffers of running products. Generation computes one step ahead of its reader, and 7 of 10
+    processes that ended so were seen to hang. The system takes back everything anyhow.
     """
+    # 1. Put a function that does nothing in the place of its clean-up.
     slots = Slots.of(library.path, final_slots)
-    if any(_file_at(_word(place)) != library.path for place in slots.places()):
+    if any(_file_at(_word(place)) != library.path for place in slots.addresses["at the end"]):
         raise ValueError(f"{library.path}: its clean-up isn't where its file says")
-    slots.write({"at the end": _address(ctypes.CDLL(None).getpid)})
+    libc = ctypes.CDLL(None)
+    nothing = _address(libc.getpid)
+    handles = slots.addresses.pop("handle")
+    slots.write({"at the end": nothing})
+    # 2. Take back its fork handler; enable() sees to the child.
+    if len(handles) == 1 and _word(handles[0]) == handles[0]:
+        libc.__cxa_finalize(ctypes.c_void_p(handles[0]))
 
 
 def _word(place: int) -> int:
@@ -623,6 +649,12 @@ class Pace:
 
     def is_due(self) -> bool:
         return not self._fixed and time.monotonic() - self._looked[0] >= _SECONDS_BETWEEN_LOOKS
+
+    def fix(self, num_threads: int) -> int:
+        """Keep to so many threads from now on."""
+        self._fixed = True
+        self._set_num_threads(num_threads)
+        return self._get_num_threads()
 
     def adapt(self) -> int:
         """Look, set the number of threads, return it. What the user's environment fixes stays."""
