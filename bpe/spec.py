@@ -1,6 +1,6 @@
 """rules -> Spec: what a tokenizer *is*, as plain frozen data: no file format, no algorithm.
 
-A Spec is what formats.py reads from a file and what Tokenizer runs. Its blind spot: it does not
+A Spec is what formats/ reads from a file and what Tokenizer runs. Its blind spot: it does not
 know where it came from, nor how text is cut or merged; it only says with which rules.
 """
 

@@ -3,7 +3,7 @@
     text --added--> stretches --pretokenize--> pieces --merge--> ids       (encode)
     ids --token bytes--> bytes --UTF-8--> text                             (decode)
 
-Blind spot: it does not know file formats (formats.py) nor how a template is rendered (chat.py).
+Blind spot: it does not know file formats (formats/) nor how a template is rendered (chat.py).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from bpe.spec import AddedToken, Padding, Spec, Truncation
 if TYPE_CHECKING:
     from bpe.batch import Workers
 
-LONGEST_SHORT_PIECE = 128  # bytes; from about here the heap beats the list (measured)
-MAX_CACHED_PIECES = 200_000  # about 40 MB with pieces of ordinary words
+LONGEST_SHORT_PIECE = 128  # bytes; from about 100 on, merge_long is faster (measured)
+MAX_CACHED_PIECES = 200_000  # 32 MB with pieces of ordinary words (measured)
 LONGEST_CACHED_PIECE = 64  # characters
 DECODED_AT_ONCE = 4096  # ids; more would go through main memory
 
