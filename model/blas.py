@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FUNCTIONS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")  # all the BLAS that libmlx imports
+_SPIN = "OPENBLAS_THREAD_TIMEOUT"
 SWITCH = "BYTEPAIR_BLAS"  # off, openblas, mkl, system, or a library's path
 
 
@@ -84,9 +85,9 @@ def adapt() -> int:
     """Use as many threads as other processes leave cores free; return how many that is.
 
     For the generation loop: before each step. It looks at most four times a second and otherwise
-    returns at once. A library's threads wait for each other by spinning, so one of them without a
-    core holds up the rest: with two threads on two cores, one of them busy, decoding was seen to
-    run at a quarter of the speed of one thread, and single products at a fiftieth.
+    returns at once. A library's threads wait for each other within a product, so one of them
+    without a core holds up the rest: with two threads on two cores, one of them busy, prefill was
+    seen to run at a quarter of the speed of one thread, and single products at a fiftieth.
     """
     global _report
     with _lock:
@@ -255,7 +256,7 @@ class Library:
     @classmethod
     def open(cls, path: str) -> "Library":
         """Raises OSError where it can't be loaded, ValueError where it isn't one that is known."""
-        handle = ctypes.CDLL(path)  # RTLD_LOCAL: nothing else in the process will see it
+        handle = _load(path)
         kind = next((k for k in _KINDS if hasattr(handle, k.prefix + k.set_num_threads)), None)
         if kind is None:
             raise ValueError(f"{path} is neither OpenBLAS nor MKL with the usual names")
@@ -274,6 +275,23 @@ class Library:
             ctypes.CFUNCTYPE(None, ctypes.c_int)((kind.prefix + kind.set_num_threads, handle)),
             ctypes.CFUNCTYPE(ctypes.c_int)((kind.prefix + kind.get_num_threads, handle)),
         )
+
+
+def _load(path: str) -> ctypes.CDLL:
+    """Nothing else in the process will see it: it is opened RTLD_LOCAL.
+
+    OpenBLAS reads, when it is loaded, for how many processor cycles (2 to that power) its idle
+    threads spin before they sleep. Its own 26, some 25 ms, is most of the time between the products
+    of a token, and takes a core from MLX and from others: with 12 decoding was a fifth faster, and
+    six times as fast beside a busy process, because a thread that wakes up is given a core first.
+    """
+    set_by_user = _SPIN in os.environ
+    os.environ.setdefault(_SPIN, "12")
+    try:
+        return ctypes.CDLL(path)
+    finally:
+        if not set_by_user:
+            del os.environ[_SPIN]
 
 
 def _openblas_version(handle: ctypes.CDLL, prefix: str) -> str:

@@ -363,6 +363,16 @@ print((mx.ones((2, 3)) @ mx.ones((3, 1))).tolist())
 
 
 @with_library
+@pytest.mark.parametrize("before", [None, "20"])
+def test_environment_is_put_back(monkeypatch, before):
+    monkeypatch.delenv(blas._SPIN, raising=False)
+    if before:
+        monkeypatch.setenv(blas._SPIN, before)
+    blas.Library.open(next(blas._candidates("openblas")))
+    assert os.environ.get(blas._SPIN) == before
+
+
+@with_library
 def test_a_library_without_a_function(monkeypatch):
     monkeypatch.setattr(blas, "FUNCTIONS", (*blas.FUNCTIONS, "cblas_qgemm"))
     with pytest.raises(ValueError, match="has no scipy_cblas_qgemm"):
