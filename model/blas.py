@@ -281,12 +281,12 @@ def _load(path: str) -> ctypes.CDLL:
     """Nothing else in the process will see it: it is opened RTLD_LOCAL.
 
     OpenBLAS reads, when it is loaded, for how many processor cycles (2 to that power) its idle
-    threads spin before they sleep. Its own 26, some 25 ms, is most of the time between the products
-    of a token, and takes a core from MLX and from others: with 12 decoding was a fifth faster, and
-    six times as fast beside a busy process, because a thread that wakes up is given a core first.
+    threads spin before they sleep. Its own 26, some 25 ms, takes a core from MLX and from others;
+    with 14 decoding was a tenth faster on an idle machine, and with two threads beside a busy
+    process half as fast again. With 12 the threads are woken so often that prefill is slower.
     """
     set_by_user = _SPIN in os.environ
-    os.environ.setdefault(_SPIN, "12")
+    os.environ.setdefault(_SPIN, "14")
     try:
         return ctypes.CDLL(path)
     finally:
