@@ -33,8 +33,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 FUNCTIONS = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")  # all the BLAS that libmlx imports
-_SPIN = "OPENBLAS_THREAD_TIMEOUT"
 SWITCH = "BYTEPAIR_BLAS"  # off, openblas, mkl, system, or a library's path
+_PACKAGED = "/lib/libscipy_openblas.so"  # in the package scipy_openblas32
+_SPIN = "OPENBLAS_THREAD_TIMEOUT"
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ def _candidates(choice: str) -> Iterator[str]:
         yield choice
     if choice in {"auto", "openblas"} and (spec := importlib.util.find_spec("scipy_openblas32")):
         for folder in spec.submodule_search_locations or ():
-            yield f"{folder}/lib/libscipy_openblas.so"
+            yield f"{folder}{_PACKAGED}"
     if choice in {"auto", "mkl"}:
         yield from _files_of("mkl", "libmkl_rt.so")
     if choice == "mkl":
@@ -278,20 +279,21 @@ class Library:
 
 
 def _load(path: str) -> ctypes.CDLL:
-    """Nothing else in the process will see it: it is opened RTLD_LOCAL.
+    """Open a library for ourselves alone (RTLD_LOCAL).
 
     OpenBLAS reads, when it is loaded, for how many processor cycles (2 to that power) its idle
     threads spin before they sleep. Its own 26, some 25 ms, takes a core from MLX and from others;
     with 14 decoding was a tenth faster on an idle machine, and with two threads beside a busy
-    process half as fast again. With 12 the threads are woken so often that prefill is slower.
+    process half as fast again. With 12 the threads are woken so often that prefill is slower. Only
+    for the package: its threads are woken under a lock, older OpenBLAS's aren't.
     """
-    set_by_user = _SPIN in os.environ
-    os.environ.setdefault(_SPIN, "14")
+    if not path.endswith(_PACKAGED) or _SPIN in os.environ:
+        return ctypes.CDLL(path)
+    os.environ[_SPIN] = "14"
     try:
         return ctypes.CDLL(path)
     finally:
-        if not set_by_user:
-            del os.environ[_SPIN]
+        del os.environ[_SPIN]
 
 
 def _openblas_version(handle: ctypes.CDLL, prefix: str) -> str:
