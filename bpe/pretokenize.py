@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import regex
 
@@ -112,8 +112,10 @@ BEHAVE: dict[str, Callable[[list[tuple[int, int, bool]]], list[tuple[int, int]]]
 
 
 def _restore(pieces: list[str], text: str, replaced: list[tuple[int, int]]) -> list[str]:
-    """Put the text's own characters into the pieces where stand-ins are: few, in most texts."""
+    """Put the text's own characters into the pieces where stand-ins are."""
     ends = list(accumulate(map(len, pieces)))
+    if len(pieces) < 8 * len(replaced):  # most of them have some
+        return list(map(text.__getitem__, map(slice, chain((0,), ends), ends)))
     for start, stop in replaced:
         i = bisect_right(ends, start)
         begin = ends[i - 1] if i else 0

@@ -11,74 +11,20 @@ from __future__ import annotations
 import codecs
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import add, itemgetter
+from operator import itemgetter
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from bpe import formats
 from bpe.added import AddedTokens
-from bpe.merge import merge_long, merge_short
+from bpe.pieces import PieceCache
 from bpe.pretokenize import PreTokenizer
 from bpe.spec import AddedToken, Padding, Spec, Truncation
 
 if TYPE_CHECKING:
     from bpe.batch import Workers
 
-LONGEST_SHORT_PIECE = 128  # bytes; from about 100 on, merge_long is faster (measured)
-MAX_CACHED_PIECES = 200_000  # 32 MB with pieces of ordinary words (measured)
-LONGEST_CACHED_PIECE = 64  # characters
 DECODED_AT_ONCE = 4096  # ids; more would go through main memory
-
-
-class PieceCache(dict[str, tuple[int, ...]]):
-    """piece -> its ids, merged on the first look-up.
-
-    A dict with __missing__, so that a hit costs one C look-up and no Python frame. When it is
-    full it is emptied: text comes back to its common pieces at once, and nothing has to keep
-    their age.
-    """
-
-    def __init__(self, spec: Spec, token_bytes: Mapping[int, bytes]) -> None:
-        self._whole_pieces: Mapping[bytes, int] = {}  # pieces that are never merged
-        if spec.ignore_merges:  # but a control token never comes out of plain text
-            special_ids = {token.id for token in spec.added_tokens if token.special}
-            self._whole_pieces = {t: id for t, id in spec.vocab.items() if id not in special_ids}
-        single_bytes = (bytes([byte]) for byte in range(256))
-        self._byte_ids = {
-            token[0]: spec.vocab[token] for token in single_bytes if token in spec.vocab
-        }
-        halves = zip(*spec.merges) if spec.merges else ((), ())
-        left, right = (map(token_bytes.__getitem__, ids) for ids in halves)
-        results = list(map(spec.vocab.__getitem__, map(add, left, right)))
-        if spec.equal_ranks:
-            rank_of = {id: rank for rank, id in enumerate(dict.fromkeys(results))}
-            self._ranks = {pair: rank_of[id] for pair, id in zip(spec.merges, results)}
-            self._results = list(rank_of)
-        else:
-            self._ranks = {pair: rank for rank, pair in enumerate(spec.merges)}
-            self._results = results
-
-    def __missing__(self, piece: str) -> tuple[int, ...]:
-        ids = self._merge(piece.encode())
-        if len(piece) <= LONGEST_CACHED_PIECE:
-            if len(self) >= MAX_CACHED_PIECES:
-                self.clear()
-            self[piece] = ids
-        return ids
-
-    def _merge(self, piece: bytes) -> tuple[int, ...]:
-        whole = self._whole_pieces.get(piece)
-        if whole is not None:
-            return (whole,)
-        try:
-            ids = [self._byte_ids[byte] for byte in piece]
-        except KeyError as error:
-            raise ValueError(
-                f"this vocabulary has no token for the byte {error.args[0]:02X}, which the text "
-                f"needs in {piece[:40].decode(errors='replace')!r}"
-            ) from None
-        merge = merge_short if len(ids) <= LONGEST_SHORT_PIECE else merge_long
-        return tuple(merge(ids, self._ranks, self._results))
 
 
 class Tokenizer:
@@ -159,9 +105,8 @@ class Tokenizer:
         """The ids of text.
 
         allowed_special: which special tokens may be matched in the text. "none", "all" (what
-        Hugging
-            Face tokenizers does) or a collection of their texts. The others stay ordinary text, so
-            that a user's "<|im_end|>" does not end a turn.
+            Hugging Face tokenizers does) or a collection of their texts. The others stay ordinary
+            text, so that a user's "<|im_end|>" does not end a turn.
         added_tokens: False matches no added token at all, not even those that are not special.
         add_special_tokens: put in what the file's post-processor adds (such as a BOS token).
 
@@ -285,9 +230,8 @@ class Tokenizer:
         template: the name of one of several templates, or a Jinja source.
         continue_final_message: end inside the last message, so that a model goes on with it.
         allowed_special: "none" keeps the text of added tokens inside messages and tools text, so
-        only
-            the template itself writes control tokens; "all" matches them there too, as Hugging Face
-            does.
+            only the template itself writes control tokens; "all" matches them there too, as Hugging
+            Face does.
 
         Raises ValueError where there is no template or it fails, with its line.
         """

@@ -85,11 +85,20 @@ def test_equals_a_slow_encoder_on_random_texts(tiny):
 
 
 def test_a_full_piece_cache_changes_nothing(tiny, monkeypatch):
-    monkeypatch.setattr("bpe.tokenizer.MAX_CACHED_PIECES", 5)
+    monkeypatch.setattr("bpe.pieces.MAX_CACHED_PIECES", 5)
     tokenizer = bpe.Tokenizer(tiny.spec)
     for _ in range(2):
         assert_same_ids(tokenizer.encode(CORPUS), tiny.encode(CORPUS))
         assert len(tokenizer._pieces) <= 5
+
+
+def test_rulers_are_cached_and_count_more(tiny, monkeypatch):
+    monkeypatch.setattr("bpe.pieces.MAX_CACHED_PIECES", 6)
+    tokenizer = bpe.Tokenizer(tiny.spec)
+    tokenizer.encode("=" * 100 + " the")  # 1 + 100 // 32, and 1
+    assert set(tokenizer._pieces) == {"=" * 100, " the"}
+    tokenizer.encode("#" * 64)  # 3 more than there is room for
+    assert set(tokenizer._pieces) == {"#" * 64}
 
 
 def test_long_pieces_are_not_cached(tiny):

@@ -1,0 +1,101 @@
+"""pieces -> ids, each found once: the cache that makes pure Python fast.
+
+A piece that is missing is looked for where it costs least: it is a token whose merges are known to
+give it (derivation.py); or its parts have been met before (borders.py); or its bytes are merged
+(merge.py). Blind spot: where pieces come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from operator import add
+
+from bpe.borders import Borders
+from bpe.derivation import Derivations
+from bpe.merge import merge_long, merge_short
+from bpe.spec import Spec
+
+LONGEST_SHORT_PIECE = 128  # bytes; from about 100 on, merge_long is faster (measured)
+MAX_CACHED_PIECES = 200_000  # 32 MB with pieces of ordinary words (measured); long ones count more
+LONGEST_CACHED_PIECE = 256  # characters: rulers of "=" or "#" come again in texts and code
+MAX_UNCUT_PIECES = 2000  # without a cut, before Borders is built, which takes 40 ms
+
+
+class PieceCache(dict[str, tuple[int, ...]]):
+    """piece -> its ids, merged on the first look-up.
+
+    A dict with __missing__, so that a hit costs one C look-up and no Python frame. When it is
+    full it is emptied: text comes back to its common pieces at once, and nothing has to keep
+    their age.
+    """
+
+    def __init__(self, spec: Spec, token_bytes: Mapping[int, bytes]) -> None:
+        self._whole_pieces: Mapping[bytes, int] = {}  # pieces that are never merged
+        if spec.ignore_merges:  # but a control token never comes out of plain text
+            special_ids = {token.id for token in spec.added_tokens if token.special}
+            self._whole_pieces = {t: id for t, id in spec.vocab.items() if id not in special_ids}
+        single_bytes = (bytes([byte]) for byte in range(256))
+        self._byte_ids = {
+            token[0]: spec.vocab[token] for token in single_bytes if token in spec.vocab
+        }
+        halves = zip(*spec.merges) if spec.merges else ((), ())
+        left, right = (map(token_bytes.__getitem__, ids) for ids in halves)
+        merged = list(map(spec.vocab.__getitem__, map(add, left, right)))
+        if spec.equal_ranks:
+            rank_of = {id: rank for rank, id in enumerate(dict.fromkeys(merged))}
+            self._ranks = {pair: rank_of[id] for pair, id in zip(spec.merges, merged)}
+            self._results = list(rank_of)
+        else:
+            self._ranks = {pair: rank for rank, pair in enumerate(spec.merges)}
+            self._results = merged
+        self._vocab = spec.vocab
+        self._derivations = Derivations(spec.vocab, spec.merges, merged, self._ranks)
+        self._borders: Borders | None = None  # found when there is text to cut
+        self._num_uncut = 0
+        self._room = MAX_CACHED_PIECES
+
+    def __missing__(self, piece: str) -> tuple[int, ...]:
+        ids = self._ids_of(piece)
+        if len(piece) <= LONGEST_CACHED_PIECE:
+            self._room -= 1 + len(piece) // 32
+            if self._room < 0:
+                self.clear()
+                self._room = MAX_CACHED_PIECES
+            self[piece] = ids
+        return ids
+
+    def _ids_of(self, piece: str) -> tuple[int, ...]:
+        data = piece.encode()
+        token = self._vocab.get(data)
+        if token is not None and self._is_whole(data, token):
+            return (token,)
+        if len(data) - len(piece) >= 4:  # at least two characters that are not ASCII
+            parts = self._cut(piece)
+            if len(parts) > 1:
+                return tuple(chain.from_iterable(map(self.__getitem__, parts)))
+        merge = merge_short if len(data) <= LONGEST_SHORT_PIECE else merge_long
+        return tuple(merge(self._ids_of_bytes(data), self._ranks, self._results))
+
+    def _is_whole(self, data: bytes, token: int) -> bool:
+        """Whether the piece that is this token is surely encoded as this token."""
+        if data in self._whole_pieces:
+            return True
+        return len(data) <= LONGEST_SHORT_PIECE and self._derivations.is_reached(token)
+
+    def _cut(self, piece: str) -> list[str]:
+        if self._borders is None:
+            self._num_uncut += 1
+            if self._num_uncut <= MAX_UNCUT_PIECES:
+                return [piece]
+            self._borders = Borders(self._vocab)
+        return self._borders.cut(piece)
+
+    def _ids_of_bytes(self, data: bytes) -> list[int]:
+        try:
+            return [self._byte_ids[byte] for byte in data]
+        except KeyError as error:
+            raise ValueError(
+                f"this vocabulary has no token for the byte {error.args[0]:02X}, which the text "
+                f"needs in {data[:40].decode(errors='replace')!r}"
+            ) from None
