@@ -8,6 +8,7 @@ repeat one rule: of all neighbouring pairs that have a rank, merge the lowest-ra
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 Ranks = dict[tuple[int, int], int]  # (left id, right id) -> rank of the merge; lower goes first
@@ -15,7 +16,7 @@ Ranks = dict[tuple[int, int], int]  # (left id, right id) -> rank of the merge; 
 UNRANKED = 1 << 62  # stands for "this pair never merges"; above any rank
 
 
-def merge_short(ids: list[int], ranks: Ranks, results: list[int]) -> list[int]:
+def merge_short(ids: list[int], ranks: Ranks, results: Sequence[int]) -> list[int]:
     """Merge ids in place and return them; results[rank] is the id that a merge gives.
 
     Quadratic, yet the fastest for pieces of ordinary words: min, index and del run in C.
@@ -39,7 +40,7 @@ def merge_short(ids: list[int], ranks: Ranks, results: list[int]) -> list[int]:
     return ids
 
 
-def merge_long(ids: list[int], ranks: Ranks, results: list[int]) -> list[int]:
+def merge_long(ids: list[int], ranks: Ranks, results: Sequence[int]) -> list[int]:
     """The same as merge_short in n log n: symbols in a linked list, places of pairs by their rank.
 
     Places are never removed: one whose pair has changed since is recognised by its rank and left.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
-from operator import add
 
 from bpe.borders import Borders
 from bpe.derivation import Derivations
@@ -30,7 +29,7 @@ class PieceCache(dict[str, tuple[int, ...]]):
     their age.
     """
 
-    def __init__(self, spec: Spec, token_bytes: Mapping[int, bytes]) -> None:
+    def __init__(self, spec: Spec) -> None:
         self._whole_pieces: Mapping[bytes, int] = {}  # pieces that are never merged
         if spec.ignore_merges:  # but a control token never comes out of plain text
             special_ids = {token.id for token in spec.added_tokens if token.special}
@@ -39,18 +38,15 @@ class PieceCache(dict[str, tuple[int, ...]]):
         self._byte_ids = {
             token[0]: spec.vocab[token] for token in single_bytes if token in spec.vocab
         }
-        halves = zip(*spec.merges) if spec.merges else ((), ())
-        left, right = (map(token_bytes.__getitem__, ids) for ids in halves)
-        merged = list(map(spec.vocab.__getitem__, map(add, left, right)))
         if spec.equal_ranks:
-            rank_of = {id: rank for rank, id in enumerate(dict.fromkeys(merged))}
-            self._ranks = {pair: rank_of[id] for pair, id in zip(spec.merges, merged)}
-            self._results = list(rank_of)
+            rank_of = {id: rank for rank, id in enumerate(dict.fromkeys(spec.merged))}
+            self._ranks = {pair: rank_of[id] for pair, id in zip(spec.merges, spec.merged)}
+            self._results = tuple(rank_of)
         else:
-            self._ranks = {pair: rank for rank, pair in enumerate(spec.merges)}
-            self._results = merged
+            self._ranks = dict(zip(spec.merges, range(len(spec.merges))))
+            self._results = spec.merged
         self._vocab = spec.vocab
-        self._derivations = Derivations(spec.vocab, spec.merges, merged, self._ranks)
+        self._derivations = Derivations(spec.vocab, spec.merges, spec.merged, self._ranks)
         self._borders: Borders | None = None  # found when there is text to cut
         self._num_uncut = 0
         self._room = MAX_CACHED_PIECES

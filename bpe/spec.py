@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import add
 
 # GPT-2's released encoder; ByteLevel(use_regex=True) means this pattern.
 GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -148,6 +149,9 @@ class Spec:
     padding: Padding | None = None
     chat_templates: Mapping[str, str] = field(default_factory=dict)  # name -> Jinja source
     named_tokens: Mapping[str, str] = field(default_factory=dict)  # "bos_token" -> its text
+    # What follows from the above, found once:
+    token_bytes: Mapping[int, bytes] = field(init=False, repr=False, compare=False)  # id -> token
+    merged: tuple[int, ...] = field(init=False, repr=False, compare=False)  # what each merge gives
 
     def __post_init__(self) -> None:
         missing = [f"{byte:02X}" for byte in TEXT_BYTES if bytes([byte]) not in self.vocab]
@@ -167,3 +171,15 @@ class Spec:
                 )
         if len({token.content for token in self.added_tokens}) < len(self.added_tokens):
             raise ValueError("the same added token is listed twice")
+        object.__setattr__(self, "token_bytes", dict(zip(self.vocab.values(), self.vocab)))
+        object.__setattr__(self, "merged", self._find_merged())
+
+    def _find_merged(self) -> tuple[int, ...]:
+        halves = zip(*self.merges) if self.merges else ((), ())
+        left, right = (map(self.token_bytes.__getitem__, ids) for ids in halves)
+        try:
+            return tuple(map(self.vocab.__getitem__, map(add, left, right)))
+        except KeyError as error:
+            raise ValueError(
+                f"the merges use the token {error.args[0]!r}, which is not in the vocabulary"
+            ) from None

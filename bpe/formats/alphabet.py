@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Mapping
+from itertools import accumulate, chain
 
 _VISIBLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _HIDDEN = [byte for byte in range(256) if byte not in _VISIBLE]
@@ -43,10 +44,15 @@ def is_glyphs(text: str) -> bool:
 
 
 def bytes_vocab(vocab: Mapping[str, int]) -> dict[bytes, int]:
+    """vocab with its tokens as bytes: all are converted at once, as each glyph is one byte."""
     try:
-        return {to_bytes(glyphs): id for glyphs, id in vocab.items()}
-    except UnicodeEncodeError as error:
+        data = to_bytes("".join(vocab))
+    except UnicodeEncodeError:
+        wrong = next(glyphs for glyphs in vocab if not is_glyphs(glyphs))
         raise ValueError(
-            f"the vocabulary has a token {error.object!r} with a character outside the byte "
+            f"the vocabulary has a token {wrong!r} with a character outside the byte "
             "alphabet, so it is not byte-level BPE"
         ) from None
+    ends = list(accumulate(map(len, vocab)))
+    tokens = map(data.__getitem__, map(slice, chain((0,), ends), ends))
+    return dict(zip(tokens, vocab.values()))
