@@ -1,6 +1,6 @@
 """command line -> ids or text on stdout: python -m bpe encode | decode | count.
 
-The only file of bpe that prints. Blind spot: how a tokenizer works.
+With lab/cli.py the only file of bpe that prints. Blind spot: how a tokenizer works.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+
+from bpe.lab import cli as lab_cli
 
 if TYPE_CHECKING:
     from bpe.tokenizer import Tokenizer
@@ -55,6 +57,7 @@ def make_parser() -> argparse.ArgumentParser:
         )  # fmt: skip
     decode.add_argument("ids", nargs="*", help="ids; none reads them from stdin")
     decode.add_argument("--skip-special", action="store_true", help="leave special tokens out")
+    lab_cli.add_commands(lambda name, help: _command(commands, name, help))
     return parser
 
 
@@ -72,9 +75,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
     options = make_parser().parse_args(arguments)
     try:
-        {"encode": _encode, "decode": _decode, "count": _count}[options.command](options)
+        run = {"encode": _encode, "decode": _decode, "count": _count}.get(options.command)
+        code = run(options) if run else lab_cli.run(options, load, _texts)
         sys.stdout.flush()
-        return 0
+        return code or 0
     except BrokenPipeError:  # whoever reads our output has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED_PIPE
