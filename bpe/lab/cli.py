@@ -53,7 +53,7 @@ def run(options: argparse.Namespace, load: Load, texts: Texts) -> int:
 
 
 def _explain(options: argparse.Namespace, load: Load, texts: Texts) -> int:
-    from bpe.lab.explain import explain
+    from bpe.lab.explanation import explain
     from bpe.lab.terminal import Paint, boundary_lines, explain_lines
 
     tokenizer = load(options.tokenizer)

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from bpe.lab.branches import meaning
 from bpe.lab.characters import described, shown, width
-from bpe.lab.explain import Boundary, Change, Explanation, Piece, Stretch
+from bpe.lab.explanation import Boundary, Change, Explanation, Piece, Stretch
 
 BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
 _BACKGROUNDS = ("30;48;5;153", "30;48;5;223")  # of tokens, in turn: dark letters on pale blue, sand

@@ -1,4 +1,4 @@
-"""bpe/lab/explain.py: replayed by hand it gives the ids; without a named merge no boundary."""
+"""bpe/lab/explanation.py: replayed by hand it gives the ids; without a named merge no boundary."""
 
 import json
 import random
@@ -13,7 +13,7 @@ import bpe
 from bpe.lab import explain
 from bpe.lab.branches import Branches, alternatives
 from bpe.lab.characters import is_invisible, shown
-from bpe.lab.explain import LONGEST_TEXT
+from bpe.lab.explanation import LONGEST_TEXT
 from bpe.spec import PATTERNS, PrefixSpace, Spec, Split
 from tests.random_vocab import CHARACTERS, random_text, random_vocab
 from tests.test_merge import merge_slowly
