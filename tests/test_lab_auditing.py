@@ -99,7 +99,7 @@ def test_brute_force_agrees():
     assert counts["unreachable", "normalization"] > 0
     assert counts["context", "regex"] > 0  # a line break and tabs, when another follows
     assert counts["context", "partial UTF-8"] > 60
-    assert counts["unreachable", "partial UTF-8"] > 13
+    assert counts["unreachable", "partial UTF-8"] >= 13
 
 
 def test_brute_force_agrees_where_merges_are_out_of_order():
