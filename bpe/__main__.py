@@ -57,14 +57,17 @@ def make_parser() -> argparse.ArgumentParser:
         )  # fmt: skip
     decode.add_argument("ids", nargs="*", help="ids; none reads them from stdin")
     decode.add_argument("--skip-special", action="store_true", help="leave special tokens out")
-    lab_cli.add_commands(lambda name, help: _command(commands, name, help))
+    lab_cli.add_commands(lambda *about: _command(commands, *about))
     return parser
 
 
-def _command(commands: argparse._SubParsersAction, name: str, help: str) -> _Parser:
+def _command(
+    commands: argparse._SubParsersAction, name: str, help: str, many: bool = False
+) -> _Parser:
     command = commands.add_parser(name, help=help, description=help.capitalize() + ".")
     command.add_argument(
-        "-t", "--tokenizer", default="qwen3", metavar="T",
+        "-t", "--tokenizer", metavar="T",
+        action="append" if many else "store", default=None if many else "qwen3",
         help=f"a file, directory, Hub id or one of {', '.join(GENUINE)} (default: qwen3)",
     )  # fmt: skip
     command.add_argument("--json", action="store_true", help="print JSON")

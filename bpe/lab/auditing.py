@@ -18,6 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from bpe.added import _WHITE_SPACE
 from bpe.lab.characters import is_invisible, shown
 from bpe.lab.contexts import Completions, Kinds, Neighbours, parts
 from bpe.lab.explanation import Merger
@@ -152,8 +153,8 @@ def audit(tokenizer: Tokenizer, *, num_rows: int | None = None) -> Audit:
         num_added=num_added,
         entries=tuple(entries),
         duplicates=_duplicates(tokenizer, texts),
-        white_space=tuple(id for id in blank if texts[id].isspace()),
-        invisible=tuple(id for id in blank if not texts[id].isspace()),
+        white_space=tuple(id for id in blank if not texts[id].strip(_WHITE_SPACE)),
+        invisible=tuple(id for id in blank if texts[id].strip(_WHITE_SPACE)),
         repeated_merges=tuple(pair for pair, n in Counter(spec.merges).items() if n > 1),
         unmade=tuple(sorted(_unmade(tokenizer, added_ids))),
         nested_added=tuple(_nested(tokenizer)),

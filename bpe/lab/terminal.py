@@ -10,11 +10,15 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
+from bpe.lab.auditing import REASONS, Audit, Entry
 from bpe.lab.branches import meaning
+from bpe.lab.cases import Mismatch
 from bpe.lab.characters import described, shown, width
+from bpe.lab.comparison import Comparison, Cost, Row
+from bpe.lab.difference import Difference
 from bpe.lab.explanation import Boundary, Change, Explanation, Piece, Stretch
 
-BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
+BOLD, RED, GREEN, YELLOW, CYAN = "1", "31", "32", "33", "36"
 _BACKGROUNDS = ("30;48;5;153", "30;48;5;223")  # of tokens, in turn: dark letters on pale blue, sand
 
 
@@ -59,13 +63,13 @@ def table(
     return lines
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun.
 
     >>> count(1, "token"), count(2000, "token")
     ('1 token', '2,000 tokens')
     """
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 # --- explain -------------------------------------------------------------------------------------
@@ -178,3 +182,134 @@ def boundary_lines(
     for side, branch in zip(("left", "right"), boundary.branches) if sources else ():
         if branch:
             yield f"      {side}: {shown_pattern(e.patterns[boundary.step][branch - 1])}"
+
+
+# --- compare and diff ----------------------------------------------------------------------------
+
+
+def compare_lines(found: Comparison, paint: Paint) -> Iterator[str]:
+    """A table of costs by text, one by script, and the texts part by part."""
+    yield paint.title("tokens, tokens a word, bytes a token, tokens for each one in English")
+    yield from _cost_table(found.names, found.rows, by_script=False)
+    if not found.sides:
+        yield ""
+        yield paint.title("by script")
+        yield from _cost_table(found.names, found.by_script, by_script=True)
+    for row, sides in zip(found.rows, found.sides):
+        num_differing = sum(side.differs for side in sides)
+        yield ""
+        yield paint.title(
+            f"{row.name}: {count(num_differing, 'part')} of {len(sides):,} with other boundaries"
+        )
+        for side in sides:
+            mark = paint(YELLOW, "*") if side.differs else " "
+            yield f"{mark} {paint(CYAN, shown(side.text))}"
+            for name, ids, cuts in zip(found.names, side.ids, side.cuts):
+                places = [*cuts, side.stop]
+                parts = [shown(side.text[a - side.start : b - side.start])
+                         for a, b in zip(places, places[1:])]  # fmt: skip
+                yield f"    {name}: {paint.tokens(parts)}  {' '.join(map(str, ids))}"
+
+
+def _cost_table(names: Sequence[str], rows: Sequence[Row], *, by_script: bool) -> list[str]:
+    lines = [["", "", *(cell for name in names for cell in (name, "a word", "bytes", "ratio"))]]
+    for row in rows:
+        kind = "" if row.kind in ("language", "text") else row.kind
+        head = [row.script, kind] if by_script else [row.name, row.script]
+        lines.append([*head, *(cell for cost in row.costs for cell in cost_cells(cost))])
+    return table(lines, right=range(2, 2 + 4 * len(names)))
+
+
+def cost_cells(cost: Cost) -> list[str]:
+    """A cost as four numbers; "-" where there is none."""
+    per_word = "-" if cost.tokens_per_word is None else f"{cost.tokens_per_word:.2f}"
+    ratio = "-" if cost.ratio is None else f"{cost.ratio:.2f}x"
+    return [f"{cost.num_tokens:,}", per_word, f"{cost.bytes_per_token:.2f}", ratio]
+
+
+def diff_lines(names: Sequence[str], found: Sequence[Difference], paint: Paint) -> Iterator[str]:
+    """Each differing text with both lists of ids."""
+    if not found:
+        yield paint(GREEN, "no difference was found")
+        return
+    yield paint.title(f"{count(len(found), 'difference')} between {names[0]} and {names[1]}")
+    for difference in found:
+        codes = " ".join(f"U+{ord(char):04X}" for char in difference.text)
+        yield f"  {paint(CYAN, shown(difference.text))}  {codes}"
+        for name, ids, error in zip(names, difference.ids, difference.errors):
+            yield f"      {name}: {error if ids is None else ' '.join(map(str, ids))}"
+
+
+# --- audit, roundtrip, cases ---------------------------------------------------------------------
+
+
+def audit_lines(found: Audit, paint: Paint, num_shown: int, names: dict[int, str]) -> Iterator[str]:
+    """Totals, examples of each kind, and the faults. names: id -> its token as it is shown."""
+    yield paint.title(count(found.num_entries, "entry", "entries"))
+    rows = [["reachable by their own text", f"{found.num_alone:,}"]]
+    rows += [["added tokens", f"{found.num_added:,}"]] if found.num_added else []
+    rows += [[f"not so: {REASONS[reason]} ({reason})", f"{number:,}"]
+             for reason, number in found.reasons().items()]  # fmt: skip
+    yield from table(rows, right=(1,))
+    for reach, title in (("context", "reachable only in context"), ("unreachable", "unreachable")):
+        for reason in REASONS:
+            entries = [e for e in found.entries if (e.reach, e.reason) == (reach, reason)]
+            if entries:
+                yield ""
+                yield paint.title(f"{title}: {REASONS[reason]}: {len(entries):,}")
+                yield from table([_entry_row(entry) for entry in entries[:num_shown]], right=(0,))
+                yield from _more(len(entries), num_shown)
+    for title, ids in notes(found):
+        yield ""
+        yield paint.title(f"{title}: {len(ids):,}")
+        yield "  " + "  ".join(names.get(id, str(id)) for id in ids[: 4 * num_shown])
+        yield from _more(len(ids), 4 * num_shown)
+    if found.nested_added:
+        yield ""
+        yield paint.title("added tokens inside others (the longest that matches wins)")
+        yield from table([[shown(a), "in", shown(b)] for a, b in found.nested_added[:num_shown]])
+        yield from _more(len(found.nested_added), num_shown)
+    yield ""
+    faults = found.faults()
+    yield paint.title("faults")
+    yield from ["  " + paint(RED, fault) for fault in faults] or ["  " + paint(GREEN, "none")]
+
+
+def notes(found: Audit) -> list[tuple[str, tuple[int, ...]]]:
+    """(what it is, ids) for each list of entries that is not empty."""
+    lists = [
+        ("same text as another entry after normalization",
+         tuple(id for ids in found.duplicates.values() for id in ids)),
+        ("white space alone", found.white_space),
+        ("nothing visible", found.invisible),
+        ("made by no merge", found.unmade),
+        ("pieces of control tokens", found.fragments),
+        ("ids without a token", found.holes),
+        ("ids that the file uses and no token has", found.unknown_ids),
+    ]  # fmt: skip
+    return [(title, ids) for title, ids in lists if ids]
+
+
+def _entry_row(entry: Entry) -> list[str]:
+    row = [str(entry.id), shown(entry.data), entry.detail]
+    return [*row, f"in {shown(entry.witness)}"] if entry.witness is not None else row
+
+
+def _more(number: int, num_shown: int) -> Iterator[str]:
+    if number > num_shown:
+        yield f"  and {number - num_shown:,} more (--show N, --json)"
+
+
+def cases_lines(
+    mismatches: Sequence[Mismatch], reference: str, num_cases: int, paint: Paint
+) -> Iterator[str]:
+    """The cases that differ from the reference, with the reason each is hard."""
+    yield paint.title(
+        f"{num_cases - len(mismatches)} of {num_cases} hard texts as in {reference}"
+    )
+    for mismatch in mismatches:
+        case = mismatch.case
+        yield f"  {paint(CYAN, case.name)}  {shown(case.text)}  ({case.why})"
+        yield f"      {reference}: {' '.join(map(str, mismatch.expected))}"
+        found = "no ids" if mismatch.ids is None else " ".join(map(str, mismatch.ids))
+        yield f"      here: {found}"
