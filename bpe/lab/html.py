@@ -41,11 +41,13 @@ code, .tokens, td.text { font-family: ui-monospace, "Cascadia Mono", Menlo, "Dej
 table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--dim);
   font-weight: 600; font-size: .85rem; } th, td { padding: .25rem .75rem .25rem 0;
   border-bottom: 1px solid var(--line); vertical-align: top; }
-td.name { overflow-wrap: anywhere; min-width: 6.5rem; } td.text code { white-space: pre-wrap; }
+td.name { overflow-wrap: anywhere; min-width: 6.5rem; }
+td.text code { white-space: pre-wrap; }
 tr:last-child td { border-bottom: 0; } td.number, th.number { text-align: right;
   font-variant-numeric: tabular-nums; } td.text { overflow-wrap: anywhere; }
 details { padding: .3rem 0; } details table { width: auto; } details table td { border: 0;
-  padding: .1rem 1.25rem .1rem 0; } details .card { margin-top: .5rem; } summary { cursor: pointer; }
+  padding: .1rem 1.25rem .1rem 0; } details .card { margin-top: .5rem; } summary {
+  cursor: pointer; }
 .kind { color: var(--mark); font-weight: 600; } .bar { background: var(--one); height: .8rem;
   border-radius: .2rem; min-width: 2px; }
 """
@@ -210,8 +212,8 @@ def compare_page(found: Comparison) -> str:
         body += [_costs(found.names, found.by_script, head, lambda r: (r.script, r.name))]
     for row, sides in zip(found.rows, found.sides):
         num_differing = sum(side.differs for side in sides)
-        body.append(f"<h2>{_text(row.name)}</h2><p class='dim'>"
-                    f"{count(num_differing, 'part')} of {len(sides):,} with other boundaries</p>")  # fmt: skip
+        differing = f"{count(num_differing, 'part')} of {len(sides):,} with other boundaries"
+        body.append(f"<h2>{_text(row.name)}</h2><p class='dim'>{differing}</p>")
         for number, name in enumerate(found.names):
             body.append(f"<p>{_text(name)}</p>")
             parts = []
