@@ -26,9 +26,10 @@ EXTRA_TOKENS = 4  # that an answer may take more than the token itself
 class Candidate:
     """A token and how it looks.
 
-    score: near 0 for rows like those of unused ids, about 1 for most. norm: of the input embedding; distance: of the output row to the mean of the known-unused ids
-    (None where none is known: then score is the norm over the median norm). repeated: whether the
-    model said it back; None before it was asked.
+    score: near 0 for rows like those of unused ids, about 1 for most. norm: of the input embedding;
+    distance: of the output row to the mean of the known-unused ids (None where none is known: then
+    score is the norm over the median norm). repeated: whether the model said it back; None before
+    it was asked.
     """
 
     id: int

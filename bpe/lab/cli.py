@@ -274,7 +274,7 @@ _RUN: dict[str, Callable[[argparse.Namespace, Load, Texts], int]] = {
 
 def _print(lines: Iterable[str]) -> None:
     """Print lines; what the terminal's encoding can't show appears escaped, not as a traceback."""
-    if sys.stdout.encoding.lower().replace("-", "") != "utf8":
+    if (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8":
         sys.stdout.reconfigure(errors="backslashreplace")
     for line in lines:
         print(line)

@@ -6,12 +6,13 @@ which tokenizer is better; a vocabulary is made for a mix of languages that nobo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import regex
 
+from bpe.lab.characters import shown
 from bpe.lab.sample import SAMPLE, Sample
 
 REFERENCE = "English"  # what the other languages of the sample are compared with
@@ -28,6 +29,8 @@ class Encoder(Protocol):
     """What is compared: text -> (id, start, stop) of each token, in characters of the text."""
 
     def encode_with_offsets(self, text: str) -> list[tuple[int, int, int]]: ...
+
+    def id_to_token(self, id: int) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -54,18 +57,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Side:
-    """A part of a text that all tokenizers begin and end a token at, and the ids of each."""
+    """A part of a text that all tokenizers begin and end a token at, and the tokens of each."""
 
     start: int
     stop: int
     text: str
     ids: tuple[tuple[int, ...], ...]  # of each tokenizer
-    cuts: tuple[tuple[int, ...], ...]  # of each tokenizer: where its tokens begin
+    tokens: tuple[tuple[str, ...], ...]  # the same tokens, as they are shown
 
     @property
     def differs(self) -> bool:
         """Whether the boundaries inside it differ."""
-        return len(set(self.cuts)) > 1
+        return len(set(self.tokens)) > 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,8 @@ def compare(
         rows = [_with_ratio(row, reference) for row in rows]
     sides = ()
     if texts is not None:
-        sides = tuple(_sides(s.text, of_text) for s, of_text in zip(samples, spans))
+        names = [each.id_to_token for each in tokenizers.values()]
+        sides = tuple(_sides(s.text, of_text, names) for s, of_text in zip(samples, spans))
     return Comparison(tuple(tokenizers), tuple(rows), tuple(_by_script(samples, rows)), sides)
 
 
@@ -168,24 +172,27 @@ def _by_script(samples: Sequence[Sample], rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def _sides(text: str, spans: Sequence[Sequence[tuple[int, int, int]]]) -> tuple[Side, ...]:
+def _sides(
+    text: str,
+    spans: Sequence[Sequence[tuple[int, int, int]]],
+    names: Sequence[Callable[[int], bytes]],
+) -> tuple[Side, ...]:
     """The text cut where every tokenizer has a boundary between two characters."""
     common = set.intersection(*(_boundaries(of_tokenizer, len(text)) for of_tokenizer in spans))
     borders = sorted(common | {0, len(text)})
     at = [0] * len(spans)  # of each tokenizer: the next token
     sides = []
     for start, stop in zip(borders, borders[1:]):
-        ids, cuts = [], []
+        ids = []
         for number, of_tokenizer in enumerate(spans):
             first = at[number]
             while at[number] < len(of_tokenizer) and (
                 of_tokenizer[at[number]][1] < stop or stop == len(text)
             ):
                 at[number] += 1
-            part = of_tokenizer[first : at[number]]
-            ids.append(tuple(id for id, _, _ in part))
-            cuts.append(tuple(begin for _, begin, _ in part))
-        sides.append(Side(start, stop, text[start:stop], tuple(ids), tuple(cuts)))
+            ids.append(tuple(id for id, _, _ in of_tokenizer[first : at[number]]))
+        tokens = (tuple(shown(name(id)) for id in of) for name, of in zip(names, ids))
+        sides.append(Side(start, stop, text[start:stop], tuple(ids), tuple(tokens)))
     return tuple(sides)
 
 

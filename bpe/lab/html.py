@@ -218,12 +218,9 @@ def compare_page(found: Comparison) -> str:
             body.append(f"<p>{_text(name)}</p>")
             parts = []
             for side in sides:
-                places = [*side.cuts[number], side.stop]
-                mark = "; other boundaries elsewhere" if side.differs else ""
-                parts += [
-                    (shown(side.text[a - side.start : b - side.start]) or "⟨…⟩", f"id {id}{mark}")
-                    for a, b, id in zip(places, places[1:], side.ids[number])
-                ]
+                mark = "; the others cut otherwise" if side.differs else ""
+                pairs = zip(side.tokens[number], side.ids[number])
+                parts += [(token, f"id {id}{mark}") for token, id in pairs]
             body.append(_tokens(parts))
     return page(title, body)
 

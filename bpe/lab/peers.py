@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from bpe.formats.alphabet import is_glyphs, to_bytes
 from bpe.spec import Spec, Split
 from bpe.tokenizer import Tokenizer
 
@@ -41,7 +42,8 @@ class HuggingFace:
         return [(id, *span) for id, span in zip(encoding.ids, encoding.offsets)]
 
     def id_to_token(self, id: int) -> bytes:
-        return self._tokenizer.decode([id], skip_special_tokens=False).encode()
+        glyphs = self._tokenizer.id_to_token(id)
+        return to_bytes(glyphs) if is_glyphs(glyphs) else glyphs.encode()
 
 
 def _untrimmed(file: Path) -> str:
@@ -59,6 +61,7 @@ class Tiktoken:
         except ImportError as error:
             raise _missing("tiktoken") from error
         self._id_of: dict[int, int] | None = None  # its rank -> the id in the file
+        self._rank_of: dict[int, int] | None = None  # and back
         if name in tiktoken.list_encoding_names():
             self._encoding = tiktoken.get_encoding(name)
         else:
@@ -66,6 +69,7 @@ class Tiktoken:
             self._encoding = tiktoken.Encoding(
                 name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={}
             )
+            self._rank_of = {id: rank for rank, id in self._id_of.items()}
 
     def encode(self, text: str) -> list[int]:
         ids = self._encoding.encode_ordinary(text)
@@ -80,6 +84,12 @@ class Tiktoken:
             id = rank if self._id_of is None else self._id_of[rank]
             spans.append((id, owner[start], owner[end - 1] + 1))
         return spans
+
+
+    def id_to_token(self, id: int) -> bytes:
+        if self._rank_of is not None:
+            id = self._rank_of[id]
+        return self._encoding.decode_single_token_bytes(id)
 
 
 def _as_ranks(spec: Spec) -> tuple[dict[bytes, int], str, dict[int, int]]:

@@ -189,7 +189,8 @@ def boundary_lines(
 
 def compare_lines(found: Comparison, paint: Paint) -> Iterator[str]:
     """A table of costs by text, one by script, and the texts part by part."""
-    yield paint.title("tokens, tokens a word, bytes a token, tokens for each one in English")
+    ratio = "" if found.sides else ", tokens for each one in English"
+    yield paint.title("tokens, tokens a word, bytes a token" + ratio)
     yield from _cost_table(found.names, found.rows, by_script=False)
     if not found.sides:
         yield ""
@@ -204,20 +205,21 @@ def compare_lines(found: Comparison, paint: Paint) -> Iterator[str]:
         for side in sides:
             mark = paint(YELLOW, "*") if side.differs else " "
             yield f"{mark} {paint(CYAN, shown(side.text))}"
-            for name, ids, cuts in zip(found.names, side.ids, side.cuts):
-                places = [*cuts, side.stop]
-                parts = [shown(side.text[a - side.start : b - side.start])
-                         for a, b in zip(places, places[1:])]  # fmt: skip
-                yield f"    {name}: {paint.tokens(parts)}  {' '.join(map(str, ids))}"
+            for name, ids, tokens in zip(found.names, side.ids, side.tokens):
+                yield f"    {name}: {paint.tokens(tokens)}  {' '.join(map(str, ids))}"
 
 
 def _cost_table(names: Sequence[str], rows: Sequence[Row], *, by_script: bool) -> list[str]:
-    lines = [["", "", *(cell for name in names for cell in (name, "a word", "bytes", "ratio"))]]
+    has_ratio = any(cost.ratio is not None for row in rows for cost in row.costs)
+    num_cells = 4 if has_ratio else 3
+    heads = [(name, "a word", "bytes", "ratio")[:num_cells] for name in names]
+    lines = [["", "", *(cell for head in heads for cell in head)]]
     for row in rows:
         kind = "" if row.kind in ("language", "text") else row.kind
         head = [row.script, kind] if by_script else [row.name, row.script]
-        lines.append([*head, *(cell for cost in row.costs for cell in cost_cells(cost))])
-    return table(lines, right=range(2, 2 + 4 * len(names)))
+        cells = (cell for cost in row.costs for cell in cost_cells(cost)[:num_cells])
+        lines.append([*head, *cells])
+    return table(lines, right=range(2, 2 + num_cells * len(names)))
 
 
 def cost_cells(cost: Cost) -> list[str]:
