@@ -176,11 +176,22 @@ CONTESTANTS = {
 }
 
 
+def _check_hard_texts(path: str) -> None:
+    """Equality first, also on the hard texts: SystemExit names those that we encode otherwise."""
+    import bpe
+    from bpe.lab.cases import check
+
+    if mismatches := check(bpe.Tokenizer.from_file(path), "qwen3"):
+        names = ", ".join(mismatch.case.name for mismatch in mismatches)
+        raise SystemExit(f"these hard texts have other ids than Qwen3's: {names}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokenizer", required=True, help="Qwen3's tokenizer.json")
     options = parser.parse_args()
+    _check_hard_texts(options.tokenizer)
     contestants = {
         f"{name}/{text}": (function, text, options.tokenizer)
         for text in TEXTS
