@@ -54,7 +54,11 @@ def test_fifty_planted_rows_are_the_first_fifty(engine):
     assert [c.score for c in found] == sorted(c.score for c in found)
     assert not {c.id for c in found} & {*unused}
     weight = engine.model.model.embed_tokens.weight
+    outputs = getattr(engine.model, "lm_head", engine.model.model.embed_tokens).weight
+    mean = outputs[mx.array(unused)].mean(axis=0)
     for candidate in found[:3]:
+        gap = mx.linalg.norm(outputs[candidate.id] - mean).item()
+        assert candidate.distance == pytest.approx(gap, rel=1e-4)
         assert candidate.norm == pytest.approx(mx.linalg.norm(weight[candidate.id]).item())
         assert candidate.token == engine.tokenizer.id_to_token(candidate.id)
 

@@ -185,6 +185,16 @@ def test_prefix_spaces_hide_entries_at_the_start():
     assert (entry.reach, entry.reason) == ("context", "prefix space")
 
 
+def test_a_look_up_of_whole_pieces_reaches_what_no_merge_makes():
+    pre = BYTE_LEVEL | {"add_prefix_space": True, "use_regex": True}
+    data = json_of({"merges": ["b c"], "pre": pre, "extra": ["ab"],
+                    "model": {"ignore_merges": True}})  # fmt: skip
+    tokenizer = bpe.Tokenizer(bpe.formats.read_tokenizer_json(data))
+    entry = next(e for e in audit(tokenizer).entries if e.data == b"ab")
+    assert (entry.reach, entry.reason) == ("context", "prefix space")
+    assert entry.id in tokenizer.encode(entry.witness)
+
+
 def test_files(tmp_path):
     data = json_of({"merges": ["a b"]})
     data["model"]["merges"] = ["a b", "ab c", ["x", "yz"]]

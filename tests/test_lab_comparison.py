@@ -1,11 +1,14 @@
 """bpe/lab/comparison.py: counts against encode, and the aligned parts against the tokens."""
 
+import dataclasses
 import unicodedata
 
 import pytest
 
+import bpe
 from bpe.lab import SAMPLE, compare
 from bpe.lab.comparison import script_of
+from bpe.spec import Replace
 
 
 def test_the_sample_is_broad_and_normalized():
@@ -61,6 +64,14 @@ def test_sides_hold_all_tokens_in_order(genuine, qwen3, text):
         assert [side.text for side in sides[:2]] == ["1234", " né"]
         assert sides[0].differs
 
+
+
+def test_what_a_normalizer_puts_in_at_the_end_belongs_to_the_last_part(tiny):
+    spec = dataclasses.replace(tiny.spec, normalizer=(Replace(r"\Z", "!"),))
+    tokenizer = bpe.Tokenizer(spec)
+    (sides,) = compare({"a": tokenizer}, {"text": "a cat"}).sides
+    assert [id for side in sides for id in side.ids[0]] == tokenizer.encode("a cat")
+    assert sides[-1].tokens[0][-1] == "!"
 
 
 def test_words_of_texts_that_are_given(qwen3):

@@ -10,7 +10,7 @@ import bpe
 from bpe.lab import diff
 from bpe.lab.difference import NEUTRAL, shrink
 from bpe.lab.peers import load_peer
-from bpe.spec import LLAMA3_PATTERN, AddedToken, Split
+from bpe.spec import LLAMA3_PATTERN, AddedToken, Replace, Split
 from tests.random_vocab import random_text
 
 
@@ -27,6 +27,7 @@ def planted(spec, rng):
         "an added token is missing": {"added_tokens": added[:-1]},
         "an added token strips": {"added_tokens": (*added[:-1], replace(added[-1], rstrip=True))},
         "one more added token": {"added_tokens": (*added, AddedToken(spec_end(spec), "<|é|>"))},
+        "one rare character replaced": {"normalizer": (*spec.normalizer, Replace("\u0f00", "x"))},
         "a literal in the regex": {
             "pre_tokenizer": (Split("Th|" + spec.pre_tokenizer[0].pattern),),
         },
@@ -50,7 +51,7 @@ def with_numbers(spec):
 NAMES = (
     "a merge is missing", "merges in another order", "digits by three", "no normalizer",
     "an added token is missing", "an added token strips", "one more added token",
-    "a literal in the regex",
+    "a literal in the regex", "one rare character replaced",
 )  # fmt: skip
 
 

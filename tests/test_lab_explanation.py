@@ -159,6 +159,15 @@ def test_the_reasons_by_name(qwen3):
     assert explanation.boundary_at(1) is explanation.boundaries[0]
 
 
+def test_the_step_that_cut(genuine):
+    """DeepSeek's three steps: digits, Chinese, the rest; each boundary has the first that cuts."""
+    explanation = explain(genuine("deepseek_v3"), "123456中a b")
+    found = {shown(explanation.tokens[b.index].data): b for b in explanation.boundaries}
+    assert {token: b.step for token, b in found.items()} == {"456": 0, "中": 0, "a": 1, "␣b": 2}
+    assert found["456"].branches == (1, 1)
+    assert found["中"].branches == (1, None)
+
+
 def test_normalization_and_places(qwen3):
     explanation = explain(qwen3, "a re\u0301sume\u0301\u037ex")
     assert [(c.start, c.stop, c.before, c.after) for c in explanation.changes] == [
