@@ -7,7 +7,8 @@ a parameter's path here is its name in the file.
 Blind spot: it doesn't know where weights come from, nor what is done with the logits.
 
 Sources: grouped-query attention, arXiv:2305.13245; SwiGLU, arXiv:2002.05202; RMSNorm,
-arXiv:1910.07467; QK-norm before rotation as in the Qwen3 report, arXiv:2505.09388.
+arXiv:1910.07467; QK-norm before rotation as in the Qwen3 report, arXiv:2505.09388; sliding
+windows that count the query's own position, as in Mistral 7B, arXiv:2310.06825.
 """
 
 from operator import attrgetter
@@ -19,6 +20,21 @@ from model.cache import KVCache
 from model.config import Config
 from model.moe import SparseMLP
 from model.rope import rotary
+
+Mask = mx.array | str | None  # bool (L, S), True where a query sees a key; or one of MLX's names
+
+
+def causal_mask(num_new: int, num_cached: int, window: int | None = None) -> Mask:
+    """What each new position sees: itself and those before it, `window` of them where it is given.
+
+    >>> causal_mask(2, 2, window=2).tolist()
+    [[False, True, True, False], [False, False, True, True]]
+    """
+    if window is None or num_cached + num_new <= window:
+        return "causal" if num_new > 1 else None  # aligned so that the last sees all S
+    queries = mx.arange(num_cached, num_cached + num_new)[:, None]  # (L, 1)
+    keys = mx.arange(num_cached + num_new)  # (S,)
+    return (keys <= queries) & (keys > queries - window)
 
 
 class Attention(nn.Module):
@@ -39,7 +55,7 @@ class Attention(nn.Module):
         # YaRN scales queries and keys alike; their product takes the square, once.
         self.scale = config.rope.attention_factor**2 / D**0.5
 
-    def __call__(self, x: mx.array, mask: str | None, cache: KVCache) -> mx.array:
+    def __call__(self, x: mx.array, mask: Mask, cache: KVCache) -> mx.array:
         B, L, _ = x.shape
         q = self.q_proj(x).reshape(B, L, self.heads, -1)
         k = self.k_proj(x).reshape(B, L, self.kv_heads, -1)
@@ -72,12 +88,13 @@ class Block(nn.Module):
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
+        self.window = config.window(layer)
         self.self_attn = Attention(config)
         self.mlp = SparseMLP(config) if config.is_sparse(layer) else MLP(config)
         self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def __call__(self, x: mx.array, mask: str | None, cache: KVCache) -> mx.array:
+    def __call__(self, x: mx.array, mask: Mask, cache: KVCache) -> mx.array:
         x = x + self.self_attn(self.input_layernorm(x), mask, cache)
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -89,13 +106,14 @@ class Decoder(nn.Module):
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [Block(config, layer) for layer in range(config.num_hidden_layers)]
+        self.windows = frozenset(block.window for block in self.layers)
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def __call__(self, ids: mx.array, cache: list[KVCache]) -> mx.array:
-        mask = "causal" if ids.shape[1] > 1 else None  # aligned so that the last sees all S
+        masks = {w: causal_mask(ids.shape[1], cache[0].offset, w) for w in self.windows}
         x = self.embed_tokens(ids)
         for block, layer_cache in zip(self.layers, cache, strict=True):
-            x = block(x, mask, layer_cache)
+            x = block(x, masks[block.window], layer_cache)
         return self.norm(x)
 
 
