@@ -169,13 +169,13 @@ class Config:
         a tied head are told by which tensors there are. rope_divisors: `rope_freqs.weight`.
         """
         arch = metadata.get("general.architecture")
-        _refuse_unsupported_gguf(metadata, arch)
+        family = _refuse_unsupported_gguf(metadata, arch)
         if "token_embd.weight" not in shapes:
             raise ValueError("tensor token_embd.weight is missing, so there is no vocabulary")
         raw = {key: metadata.get(f"{arch}.{name}") for key, name in _GGUF_OPTIONAL.items()}
         raw |= {key: _require(metadata, f"{arch}.{name}") for key, name in _GGUF_REQUIRED.items()}
         raw |= {
-            "model_type": arch,
+            "model_type": family,
             "vocab_size": shapes["token_embd.weight"][0],
             "tie_word_embeddings": "output.weight" not in shapes,
             "attention_bias": "blk.0.attn_q.bias" in shapes,
@@ -183,6 +183,7 @@ class Config:
             "bos_token_id": metadata.get("tokenizer.ggml.bos_token_id"),
             "eos_token_id": metadata.get("tokenizer.ggml.eos_token_id"),
             "rope_parameters": _rope_from_gguf(metadata, arch),
+            **(_experts_from_gguf(metadata, arch, shapes) if FAMILIES[family].experts else {}),
         }
         config = cls.from_dict(raw)
         rotated = metadata.get(f"{arch}.rope.dimension_count", config.head_dim)
@@ -213,11 +214,6 @@ def _refuse_unsupported(raw: Mapping[str, Any]) -> None:
     """Everything a config.json may turn on that would change the arithmetic."""
     if raw.get("hidden_act", "silu") != "silu":
         raise ValueError(f"hidden_act {raw['hidden_act']!r} is not supported, only 'silu'")
-    for key in ("quantization", "quantization_config"):
-        if raw.get(key):
-            raise ValueError(
-                f"{key}: quantized checkpoints are not supported yet; use the unquantized one"
-            )
     if raw.get("partial_rotary_factor", 1.0) != 1.0:
         raise ValueError("partial_rotary_factor is not supported, only whole heads are rotated")
 
@@ -341,7 +337,12 @@ def _experts_from_dict(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 # --- GGUF --------------------------------------------------------------------------------------
 
-_GGUF_ARCHITECTURES = ("llama", "qwen2", "qwen3")
+_GGUF_ARCHITECTURES = {  # GGUF's -> model_type
+    "llama": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3moe": "qwen3_moe",
+}
 _GGUF_REQUIRED = {  # config.json's key -> GGUF's, under the architecture's name
     "hidden_size": "embedding_length",
     "intermediate_size": "feed_forward_length",
@@ -355,6 +356,11 @@ _GGUF_OPTIONAL = {
     "head_dim": "attention.key_length",
     "rope_theta": "rope.freq_base",
 }
+_GGUF_EXPERTS = {
+    "num_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
+}
 _GGUF_ROPE = {
     "factor": "factor",
     "original_max_position_embeddings": "original_context_length",
@@ -366,14 +372,19 @@ _GGUF_REFUSED = (
     "attention.scale",
     "attn_logit_softcapping",
     "embedding_scale",
-    "expert_count",
+    "expert_gating_func",
+    "expert_group_count",
+    "expert_shared_count",
+    "expert_shared_feed_forward_length",
+    "expert_weights_scale",
     "logit_scale",
     "residual_scale",
     "rope.scale_linear",
 )
 
 
-def _refuse_unsupported_gguf(metadata: Mapping[str, Any], arch: Any) -> None:
+def _refuse_unsupported_gguf(metadata: Mapping[str, Any], arch: Any) -> str:
+    """-> the architecture's model_type."""
     if arch not in _GGUF_ARCHITECTURES:
         raise ValueError(
             f"architecture {arch!r} is not supported in GGUF files;"
@@ -383,8 +394,23 @@ def _refuse_unsupported_gguf(metadata: Mapping[str, Any], arch: Any) -> None:
     for key, value in metadata.items():
         asked = key.removeprefix(f"{arch}.")
         scaling = asked.startswith("rope.scaling.") and asked.split(".")[-1] not in known
-        if scaling or (asked in _GGUF_REFUSED and value):
+        expert = asked.startswith("expert_") and not FAMILIES[_GGUF_ARCHITECTURES[arch]].experts
+        if scaling or ((expert or asked in _GGUF_REFUSED) and value):
             raise ValueError(f"{key} = {value!r} is not supported")
+    return _GGUF_ARCHITECTURES[arch]
+
+
+def _experts_from_gguf(
+    metadata: Mapping[str, Any], arch: str, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Any]:
+    """Which layers are sparse is told by their tensors. That the chosen experts' weights are made
+    to sum to one is true of every published Qwen3-MoE, and few files say it."""
+    num_layers = _require(metadata, f"{arch}.block_count")
+    _check_size("num_hidden_layers", num_layers)
+    dense = [i for i in range(num_layers) if f"blk.{i}.ffn_gate_exps.weight" not in shapes]
+    given = {key: _require(metadata, f"{arch}.{name}") for key, name in _GGUF_EXPERTS.items()}
+    norm = metadata.get(f"{arch}.expert_weights_norm", True)
+    return given | {"norm_topk_prob": norm, "mlp_only_layers": dense}
 
 
 def _rope_from_gguf(metadata: Mapping[str, Any], arch: str) -> dict[str, Any]:

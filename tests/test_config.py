@@ -222,8 +222,6 @@ def test_windows(name, given, expected):
         ("qwen3-tied", {"layer_types": 3}, "layer_types must be a list, found 3"),
         ("qwen3-moe", {"mlp_only_layers": "1"}, "mlp_only_layers must be a list"),
         ("qwen3-tied", {"num_hidden_layers": 2**31}, "num_hidden_layers .* found 2147483648"),
-        ("qwen3-tied", {"quantization": {"bits": 4}}, "quantization: quantized"),
-        ("qwen3-tied", {"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
         ("qwen3-tied", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ("qwen3-tied", {"dtype": "float8_e4m3fn"}, "dtype 'float8_e4m3fn'"),
         ("qwen3-tied", {"hidden_size": ...}, "hidden_size is missing"),

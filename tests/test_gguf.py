@@ -14,7 +14,7 @@ from model.generate import generate
 from model.gguf import GGUF, checkpoint_name, unpermute
 from model.load import load
 
-F32, F16, Q4_0, Q4_1, Q8_0, Q6_K, BF16 = 0, 1, 2, 3, 8, 14, 30  # ggml's numbers
+F32, F16, Q4_0, Q4_1, Q8_0, IQ4_NL, BF16 = 0, 1, 2, 3, 8, 20, 30  # ggml's numbers
 
 
 # --- a writer ------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_damage_is_named(tmp_path, start, content, message):
 @pytest.mark.parametrize(
     ("kind", "shape", "message"),
     [
-        (Q6_K, (256,), "tensor blk.0.ffn_up.weight is stored as Q6_K, .*F32, .*Q8_0"),
+        (IQ4_NL, (256,), "tensor blk.0.ffn_up.weight is stored as IQ4_NL, .*F32, .*Q6_K"),
         (99, (256,), "is stored as ggml type 99"),
         (Q4_0, (16, 2), r"has shape \(16, 2\), not whole blocks"),
     ],
