@@ -4,8 +4,8 @@ Every format but the float ones stores small whole numbers in groups that share 
 some, an offset: value = scale * (number - zero) + bias. Each format has one function that unpacks
 its blocks into these `Groups`; the rest is common.
 
-Blind spot: it doesn't know tensors, only rows of blocks. Formats with codebooks (IQ1_S ... IQ4_XS,
-MXFP4) aren't read.
+Blind spot: it doesn't know tensors, only rows of blocks. Formats with large codebooks (IQ1 to IQ3)
+and MXFP4 aren't read.
 
 Source: the block layouts in ggml-common.h of the ggml repository.
 """
@@ -99,6 +99,12 @@ def _bit_rows(packed: mx.array, bits: int) -> mx.array:
     return (packed[:, None] >> shifts) & (2**bits - 1)
 
 
+def _uneven(numbers: mx.array) -> mx.array:
+    """4-bit numbers -> the uneven steps of the IQ4 formats, plus 128."""
+    steps = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+    return mx.array([step + 128 for step in steps], mx.uint8)[numbers]
+
+
 def _fifth_bits(packed: mx.array) -> mx.array:
     """4 bytes -> (n, 32) of 0 or 16: bit i of the 32 belongs to value i."""
     bits = (packed[..., None] >> mx.arange(8, dtype=mx.uint8)) & 1  # (n, 4, 8)
@@ -144,6 +150,11 @@ def _q8_0(blocks: mx.array) -> Groups:
     return Groups(signed.reshape(-1, 1, 32), _halves(blocks[:, :2]), zero=128)
 
 
+def _iq4_nl(blocks: mx.array) -> Groups:
+    numbers = _uneven(_nibbles(blocks[:, 2:]).reshape(-1, 1, 32))
+    return Groups(numbers, _halves(blocks[:, :2]), zero=128)
+
+
 # --- formats of 256 values -----------------------------------------------------------------------
 
 
@@ -184,6 +195,14 @@ def _q6_k(blocks: mx.array) -> Groups:
     return Groups(low | (high << 4), scales * _halves(blocks[:, 208:]), zero=32)
 
 
+def _iq4_xs(blocks: mx.array) -> Groups:
+    numbers = _uneven(_nibbles(blocks[:, 8:].reshape(-1, 16)).reshape(-1, 8, 32))
+    low = _nibbles(blocks[:, 4:8]).swapaxes(1, 2).reshape(-1, 8)
+    high = _bit_rows(blocks[:, 2:4], 2).swapaxes(1, 2).reshape(-1, 8)
+    scales = (low | (high << 4)).astype(mx.float32) - 32
+    return Groups(numbers, scales * _halves(blocks[:, :2]), zero=128)
+
+
 _FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 FORMATS = {  # ggml's number of a format -> Format
     0: Format("F32", 1, 4),
@@ -198,12 +217,13 @@ FORMATS = {  # ggml's number of a format -> Format
     12: Format("Q4_K", 256, 144, _q4_k, packed_bits=4),
     13: Format("Q5_K", 256, 176, _q5_k, packed_bits=5),
     14: Format("Q6_K", 256, 210, _q6_k),
+    20: Format("IQ4_NL", 32, 18, _iq4_nl, packed_bits=8),
+    23: Format("IQ4_XS", 256, 136, _iq4_xs, packed_bits=8),
     30: Format("BF16", 1, 2),
 }
 # What else people's files hold, to refuse it by its name.
-OTHER_FORMATS = {16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL"}
-OTHER_FORMATS |= {21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0"}
-OTHER_FORMATS |= {39: "MXFP4"}
+OTHER_FORMATS = {16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S"}
+OTHER_FORMATS |= {22: "IQ2_S", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4"}
 _BY_NAME = {stored.name: stored for stored in FORMATS.values()}
 
 
