@@ -39,7 +39,7 @@ class TensorInfo:
 
 
 class GGUF:
-    """An open GGUF file, mapped into memory.
+    """A GGUF file, its header mapped into memory.
 
     metadata: key -> value, without the arrays under `tokenizer.`. tensors: name -> TensorInfo.
     Raises ValueError if the file is not GGUF, is truncated, or holds an unsupported format.
@@ -47,7 +47,7 @@ class GGUF:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        with open(self.path, "rb") as file:
+        with self.path.open("rb") as file:
             if file.seek(0, 2) < 24:
                 raise ValueError(f"{self.path} is too short for a GGUF header: {file.tell()} bytes")
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -71,8 +71,11 @@ class GGUF:
 
     def _blocks(self, info: TensorInfo) -> mx.array:
         """(blocks, bytes per block) uint8."""
-        view = memoryview(self._bytes)[info.start : info.start + info.num_bytes]
-        return mx.array(view).reshape(-1, format_of(info.format).block_bytes)
+        # Not from the mapping: its pages would count as the process's memory.
+        with self.path.open("rb") as file:
+            file.seek(info.start)
+            content = file.read(info.num_bytes)
+        return mx.array(memoryview(content)).reshape(-1, format_of(info.format).block_bytes)
 
     def _read_header(self) -> tuple[int, int]:
         magic, version = self._unpack("4sI")

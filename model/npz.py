@@ -17,6 +17,7 @@ import mlx.core as mx
 from model.archive import Archive
 from model.files import NUM_BYTES, Stored, to_array
 
+_LONGEST_HEADER = 1 << 16  # bytes; of an array they are about 100
 _NPY_DTYPES = {  # bfloat16 is no type of .npy files; MLX writes it as two bytes of anything
     "<f4": "F32", "<f2": "F16", "<V2": "BF16", "|V2": "BF16", "<u4": "U32", "|u1": "U8",
     "<f8": "F64", "<i8": "I64", "<i4": "I32",
@@ -35,14 +36,16 @@ class NpzFile:
 
     def read(self, name: str) -> mx.array:
         (member, start, by_columns), stored = self._members[name], self.tensors[name]
-        view = self._archive.view(member, self._archive.sizes[member])[start:]
+        view = self._archive.read(member, start)
         if not by_columns:
             return to_array(view, stored.dtype, stored.shape)
         return mx.contiguous(to_array(view, stored.dtype, stored.shape[::-1]).transpose())
 
     def _add(self, path: Path, member: str, size: int) -> None:
         name = member.removesuffix(".npy")
-        descr, by_columns, shape, start = _read_npy(path, member, self._archive.view(member, size))
+        self._archive.check(member, size)
+        head = self._archive.read(member, 0, min(size, _LONGEST_HEADER))
+        descr, by_columns, shape, start = _read_npy(path, member, head)
         if descr not in _NPY_DTYPES:
             raise ValueError(f"{path}: tensor {name} is stored as {descr!r}, which isn't supported")
         dtype = _NPY_DTYPES[descr]

@@ -49,8 +49,8 @@ class PyTorchFile:
         self._archive = Archive(path)
         self._prefix = self._find_prefix()
         self._check_byte_order()
-        content = self._view("data.pkl", self._archive.sizes[self._prefix + "data.pkl"])
-        self._refs = _state_dict(path, _run(path, bytes(content)))  # name -> TensorRef
+        content = bytes(self._archive.read(self._prefix + "data.pkl"))
+        self._refs = _state_dict(path, _run(path, content))  # name -> TensorRef
         self.tensors = {
             name: Stored(path, ref.storage.dtype, ref.shape, ref.num_bytes)
             for name, ref in self._refs.items()
@@ -61,12 +61,13 @@ class PyTorchFile:
     def read(self, name: str) -> mx.array:
         """The tensor in its own type; its storage may be larger and ordered otherwise."""
         ref = self._refs[name]
-        view = self._view(f"data/{ref.storage.key}", ref.storage.num_bytes)
-        size = NUM_BYTES[ref.storage.dtype]
+        member = self._member(ref)
         if ref.is_contiguous:
-            start = ref.offset * size
-            return to_array(view[start : start + ref.num_bytes], ref.storage.dtype, ref.shape)
-        whole = to_array(view, ref.storage.dtype, (ref.storage.count,))
+            start = ref.offset * NUM_BYTES[ref.storage.dtype]
+            view = self._archive.read(member, start, ref.num_bytes)
+            return to_array(view, ref.storage.dtype, ref.shape)
+        whole = self._archive.read(member)
+        whole = to_array(whole, ref.storage.dtype, (ref.storage.count,))
         return mx.contiguous(mx.as_strided(whole, ref.shape, ref.strides, ref.offset))
 
     def _find_prefix(self) -> str:
@@ -86,13 +87,12 @@ class PyTorchFile:
 
     def _check_byte_order(self) -> None:
         name = self._prefix + "byteorder"
-        size = self._archive.sizes.get(name)
-        if size is not None and bytes(self._archive.view(name, size)) != b"little":
+        if name in self._archive.sizes and bytes(self._archive.read(name)) != b"little":
             raise ValueError(f"{self._archive.path} was saved big-endian, which isn't supported")
 
     def _check_storage(self, name: str, ref: "TensorRef") -> None:
         """The numbers are there, and all of them: before anything is read."""
-        self._view(f"data/{ref.storage.key}", ref.storage.num_bytes)
+        self._archive.check(self._member(ref), ref.storage.num_bytes)
         last = ref.offset + sum((n - 1) * step for n, step in zip(ref.shape, ref.strides))
         if prod(ref.shape) and last >= ref.storage.count:
             raise ValueError(
@@ -100,8 +100,8 @@ class PyTorchFile:
                 f" {ref.storage.count} values; the file is damaged"
             )
 
-    def _view(self, name: str, num_bytes: int) -> memoryview:
-        return self._archive.view(self._prefix + name, num_bytes)
+    def _member(self, ref: "TensorRef") -> str:
+        return f"{self._prefix}data/{ref.storage.key}"
 
 
 @dataclass(frozen=True)
