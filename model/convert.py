@@ -93,7 +93,7 @@ def quantize(
     if fitted.schemes:
         found = next(iter(fitted.schemes.values()))
         raise ValueError(
-            f"{source} is quantized already ({found.bits} bits, {found.mode}); quantizing twice"
+            f"{source} is quantized already ({found}); quantizing twice"
             " loses more than it saves: start from the original"
         )
     schemes = plan(fitted.model, scheme)

@@ -137,13 +137,9 @@ def _formats(tensors: Mapping[str, Stored]) -> dict[str, int]:
 
 
 def _quantization(schemes: Any) -> str | None:
-    """Such as "affine, 4 bits in groups of 64 (197), 8 bits in groups of 64 (28)"."""
-    counts = Counter(schemes)
-    texts = [
-        f"{s.mode} {s.bits} bits in groups of {s.group_size} ({count} matrices)"
-        for s, count in counts.most_common()
-    ]
-    return ", ".join(texts) or None
+    """Such as "affine 4 bits in groups of 64 (197 matrices)", the most frequent first."""
+    counts = Counter(schemes).most_common()
+    return ", ".join(f"{scheme} ({count} matrices)" for scheme, count in counts) or None
 
 
 def _measurements(config: Config) -> dict[str, Any]:

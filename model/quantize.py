@@ -67,6 +67,9 @@ class Scheme:
             mode=mode,
         )
 
+    def __str__(self) -> str:
+        return f"{self.mode} {self.bits} bits in groups of {self.group_size}"
+
     @property
     def has_biases(self) -> bool:
         return self.mode == "affine"
@@ -221,11 +224,12 @@ def _quantized_form(module: nn.Module, scheme: Scheme, dtype: mx.Dtype) -> nn.Mo
     return nn.QuantizedLinear(dims_in, dims_out, bias="bias" in module, **options)
 
 
-def dequantize(m: nn.Module) -> None:
-    """Replace quantized modules by float ones of the same values."""
+def dequantize(m: nn.Module, dtype: mx.Dtype | None = None) -> None:
+    """Replace quantized modules by float ones of the same values, in `dtype` if it is given."""
     for path, module in _modules(m, QUANTIZED).items():
         scheme = Scheme(group_size=module.group_size, bits=module.bits, mode=module.mode)
         weight = unpack(module, scheme)
+        weight = weight if dtype is None else weight.astype(dtype)
         biases = [("bias", module.bias)] if "bias" in module else []
         new = _float_form(module, *weight.shape)
         new.load_weights([("weight", weight), *biases])

@@ -68,7 +68,7 @@ def test_files_of_the_tokenizer_come_along(torch_folder, tmp_path):
     tokenizer = {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}
     assert names == tokenizer | {"config.json", "model.safetensors"}
     assert (tmp_path / "new" / "tokenizer.json").read_text() == '{"is": "tokenizer.json"}'
-    assert os.access(tmp_path / "new" / "tokenizer.json", os.W_OK)
+    assert (tmp_path / "new" / "tokenizer.json").stat().st_mode & 0o200, "it may be changed"
     mask = os.umask(0)
     os.umask(mask)
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o777 & ~mask
@@ -270,7 +270,7 @@ def test_only_the_largest_tensors_have_to_fit(tmp_path, monkeypatch):
 
 
 def test_quantizing_twice_and_nothing_to_quantize(tmp_path):
-    with pytest.raises(ValueError, match=r"llama-mxfp4 is quantized already \(4 bits, mxfp4\)"):
+    with pytest.raises(ValueError, match=r"llama-mxfp4 is quantized already \(mxfp4 4 bits"):
         quantize(QUANTIZED / "llama-mxfp4", tmp_path / "new")
     with pytest.raises(ValueError, match="whole groups of 128; take a smaller --group-size"):
         quantize(REFERENCE / "qwen2-bias", tmp_path / "new", group_size=128)

@@ -11,6 +11,7 @@ from compare import REFERENCE, assert_close, assert_same_ids, golden
 from mlx import nn
 from mlx.utils import tree_flatten
 
+from model.checkpoint import open_checkpoint
 from model.generate import generate
 from model.gguf import GGUF, checkpoint_name, unpermute
 from model.load import load
@@ -386,6 +387,14 @@ def test_kept_packed_the_answers_are_those_of_floats(tmp_path, name, kind, encod
     ids = mx.array([golden(name)["ids"]])
     assert_close(packed(ids), plain(ids), atol=2e-5)
     assert_same_ids(*(generate(m, golden(name)["ids"], max_tokens=12) for m in (packed, plain)))
+
+
+def test_quantized_files_are_for_bfloat16(tmp_path):
+    """On a GPU: float16 is too small for some activations. Float files say it themselves."""
+    m = load(REFERENCE / "qwen3-tied")
+    path = write_model(tmp_path / "q.gguf", m, (Q8_0, q8_0))
+    assert open_checkpoint(path).dtype == open_checkpoint(path, packed=True).dtype == "bfloat16"
+    assert open_checkpoint(write_model(tmp_path / "m.gguf", m)).dtype == "float32"
 
 
 def test_formats_without_mlxs_groups_become_floats(tmp_path):

@@ -84,7 +84,9 @@ def test_a_gguf_file(tmp_path):
     assert set(info.formats) == {"Q8_0", "F32"}
     assert 8.5 < info.bits_per_weight < 8.7  # 34 bytes for 32 values, and a few float vectors
     assert info.weight_bytes == 4 * 150144
-    assert inspect(path, quantized=True).weight_bytes < info.weight_bytes / 2
+    packed = inspect(path, quantized=True)
+    assert packed.weight_bytes < info.weight_bytes / 2
+    assert (packed.file_bytes, packed.formats) == (info.file_bytes, info.formats)
 
 
 def test_a_safetensors_file_alone(tmp_path):

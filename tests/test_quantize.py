@@ -168,6 +168,15 @@ def test_a_block_that_contradicts_the_tensors(mixed, said):
         load(mixed)
 
 
+def test_a_block_says_switch_mlp_for_experts(tmp_path):
+    path = shutil.copytree(QUANTIZED / "qwen3-moe-nvfp4", tmp_path / "moe")
+    change_block(path, **{"model.layers.0.mlp.switch_mlp.up_proj": {"mode": "nvfp4"}})
+    load(path)
+    change_block(path, **{"model.layers.0.mlp.switch_mlp.up_proj": {"mode": "mxfp4"}})
+    with pytest.raises(ValueError, match=r"model\.layers\.0\.mlp\.experts\.up_proj mxfp4 4 bits"):
+        load(path)
+
+
 def test_other_methods_are_refused_with_the_files_name(mixed):
     raw = json.loads((mixed / "config.json").read_text())
     del raw["quantization"]
@@ -237,6 +246,18 @@ def test_quantizing_in_memory_and_back(name):
     assert schemes(m) == {}
     assert {type(x) for x in matrices(m).values()} <= {nn.Linear, nn.Embedding, ExpertLinear}
     assert_close(m(ids)[0, -1], packed, atol=2e-5)
+
+
+@pytest.mark.parametrize("mode", ["affine", "mxfp8"])
+def test_floats_have_the_type_that_was_asked_for(mode):
+    m = load(REFERENCE / "qwen3-tied", "bfloat16")
+    quantize(m, mode=mode, bits=8, group_size=32)
+    dequantize(m, mx.bfloat16)
+    assert {array.dtype for _, array in tree_flatten(m.parameters())} == {mx.bfloat16}
+    m = load(REFERENCE / "qwen3-tied")
+    quantize(m, mode=mode, bits=8, group_size=32)
+    dequantize(m)
+    assert {array.dtype for _, array in tree_flatten(m.parameters())} == {mx.float32}
 
 
 def test_only_what_is_chosen_is_quantized():
