@@ -38,32 +38,46 @@ def make_parser() -> argparse.ArgumentParser:
         help="say what a model is and what running it takes",
         description="Say what a model is and what running it takes, from headers alone.",
     )
-    info.add_argument("path", metavar="PATH", help="a directory, .gguf or .safetensors file")
+    info.add_argument(
+        "path", type=_name, metavar="PATH", help="a directory, .gguf or .safetensors file"
+    )
     info.add_argument(
         "--context", type=_positive, metavar="N", help="positions to count memory for"
     )
     info.add_argument("--dtype", choices=DTYPES, help="to load as (default: as load chooses)")
     info.add_argument("--json", action="store_true", help="print JSON, all sizes in bytes")
     quantize = _writer(commands, "quantize", "write a quantized copy, for mlx-lm as well")
-    quantize.add_argument("--bits", type=_positive, metavar="B", help="a weight (default: 4)")
     quantize.add_argument(
-        "--group-size", type=_positive, metavar="G",
-        help="weights that share a scale (default: 64; 32 or 16 in the other modes)",
-    )  # fmt: skip
-    quantize.add_argument("--mode", choices=MODES, default="affine", help="(default: affine)")
+        "--bits", type=_positive, metavar="B", help="of a weight (default: 4; 8 in mxfp8)"
+    )
+    quantize.add_argument(
+        "--group-size",
+        type=_positive,
+        metavar="G",
+        help="weights that share a scale (default: 64; 16 in nvfp4, 32 in mxfp4 and mxfp8)",
+    )
+    quantize.add_argument("--mode", choices=MODES, default="affine", help="default: affine")
     _writer(commands, "convert", "write PyTorch, Meta or .npz weights as safetensors")
     return parser
 
 
 def _writer(commands: argparse._SubParsersAction, name: str, help: str) -> _Parser:
     command = commands.add_parser(name, help=help, description=help.capitalize() + ".")
-    command.add_argument("source", metavar="SRC", help="a model's directory or its weights file")
-    command.add_argument("folder", metavar="DST", help="the directory to write")
+    command.add_argument(
+        "source", type=_name, metavar="SRC", help="a model's directory or its weights file"
+    )
+    command.add_argument("folder", type=_name, metavar="DST", help="the directory to write")
     command.add_argument("--dtype", choices=DTYPES, help="of float weights (default: as they are)")
     command.add_argument(
         "--force", action="store_true", help="replace a model in DST; go on with too little memory"
     )
     return command
+
+
+def _name(text: str) -> str:
+    if not text:  # an unset shell variable, which Python would take for the current directory
+        raise argparse.ArgumentTypeError("it is empty, but must name a file or directory")
+    return text
 
 
 def _positive(text: str) -> int:

@@ -124,7 +124,10 @@ def _write_shards(made: Path, tensors: Iterable[tuple[str, mx.array]], metadata:
     """model.safetensors, or shards and their index where it would be too large; -> bytes."""
     names, total = [], 0  # names: of the tensors in each shard
     for number, shard in enumerate(_shards(tensors)):
-        mx.save_safetensors(str(made / f"{number}.safetensors"), shard, metadata)
+        try:
+            mx.save_safetensors(str(made / f"{number}.safetensors"), shard, metadata)
+        except RuntimeError as error:  # MLX names neither the file nor the reason
+            raise OSError(f"{made.parent.parent} can't take the weights ({error})") from None
         names.append(list(shard))
         total += sum(array.nbytes for array in shard.values())
     if len(names) == 1:

@@ -220,11 +220,11 @@ def test_what_breaks_on_the_way_leaves_no_trace(tmp_path, monkeypatch):
 
     def full(*arguments):
         real(*arguments)
-        raise OSError(28, "No space left on device")
+        raise RuntimeError("[write] Unable to write 7 bytes to file.")
 
     monkeypatch.setattr(mx, "save_safetensors", full)
     for target in (folder, tmp_path / "new"):
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OSError, match=r"can't take the weights \(\[write\] Unable"):
             convert(REFERENCE / "qwen3-tied", target, force=True)
     assert unchanged(tmp_path) == before
     assert sorted(file.name for file in tmp_path.iterdir()) == ["m"]

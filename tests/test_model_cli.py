@@ -155,6 +155,8 @@ def bad(tmp_path) -> dict[str, Path]:
         (("info", TIED, "--context", "257"), 1, "context of 257 positions was asked for"),
         (("info", TIED, "--dtype", "int8"), 2, "invalid choice: 'int8'"),
         (("quantize", TIED), 2, "required: DST"),
+        (("quantize", TIED, ""), 2, "argument DST: it is empty, but must name"),
+        (("info", ""), 2, "argument PATH: it is empty"),
         (("quantize", "{missing}", "{new}"), 1, "missing doesn't exist"),
         (("quantize", TIED, "{new}", "--bits", "7"), 1, "has no bits 7; it has 2, 3, 4, 5, 6, 8"),
         (("quantize", TIED, "{new}", "--bits", "four"), 2, "it is 'four'"),
