@@ -60,7 +60,10 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 
 
 def _gpu_bytes() -> int | None:
-    info = mx.device_info()
+    if hasattr(mx, "device_info"):
+        info = mx.device_info()
+    else:  # MLX before version 0.30
+        info = mx.metal.device_info() if mx.metal.is_available() else {}
     for key in ("max_recommended_working_set_size", "free_memory", "total_memory", "memory_size"):
         if key in info:
             return int(info[key])

@@ -14,6 +14,7 @@ mxfp4 and mxfp8 are the OCP Microscaling formats, version 1.0.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import mlx.core as mx
@@ -79,15 +80,20 @@ class Scheme:
         return asdict(self)
 
 
+@cache
 def check_supported(scheme: Scheme) -> None:
-    """Raises ValueError where the installed MLX doesn't have the scheme."""
+    """Raises ValueError where the installed MLX doesn't have the scheme, or computes it wrongly:
+    MLX 0.29 takes mxfp8 and nvfp4 on CPUs and gives products of something else."""
+    rows = mx.sin(mx.arange(8 * 128)).reshape(8, 128)
     try:
-        mx.eval(mx.quantize(mx.zeros((8, 128)), **scheme.options()))
-    except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"this MLX ({mx.__version__}) can't quantize to {scheme.bits} bits in mode"
-            f" {scheme.mode}: {error}; upgrade mlx"
-        ) from None
+        packed = pack(rows, scheme)
+        product = mx.quantized_matmul(rows, *packed.values(), **scheme.options())  # (8, 8)
+        gap = mx.abs(product - rows @ unpack(packed, scheme).T).max().item()
+        why = "its products are wrong" if not gap < 1 else ""  # of up to 64
+    except (ValueError, TypeError, RuntimeError) as error:
+        why = str(error)
+    if why:
+        raise ValueError(f"this MLX ({mx.__version__}) can't run {scheme}: {why}; upgrade mlx")
 
 
 # --- modules -------------------------------------------------------------------------------------

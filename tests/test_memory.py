@@ -88,7 +88,7 @@ def test_a_control_group_of_version_1(tmp_path):
 )
 def test_a_gpu(monkeypatch, info, expected):
     monkeypatch.setattr(mx, "default_device", lambda: mx.Device(mx.gpu))
-    monkeypatch.setattr(mx, "device_info", lambda: info)
+    monkeypatch.setattr(mx, "device_info", lambda: info, raising=False)
     assert available_bytes() == expected
 
 

@@ -17,6 +17,7 @@ from model.quantize import (
     MODES,
     QuantizedExpertLinear,
     Scheme,
+    check_supported,
     dequantize,
     matrices,
     pack,
@@ -206,6 +207,29 @@ def test_shapes_that_fit_no_scheme(mixed):
     rewrite(mixed, lambda arrays: arrays.update({name: mx.ones((128, 9))}))
     with pytest.raises(ValueError, match=r"which is no scheme for rows of 64 values"):
         load(mixed)
+
+
+def test_a_scheme_that_this_mlx_computes_wrongly_is_refused(monkeypatch):
+    """As MLX 0.29 does on CPUs: it takes the mode, and its products are something else."""
+    scheme, real = Scheme.of("mxfp8"), mx.quantized_matmul
+    check_supported.cache_clear()
+    monkeypatch.setattr(mx, "quantized_matmul", lambda *a, **options: real(*a, **options) * 2)
+    with pytest.raises(ValueError, match=r"can't run mxfp8 8 bits .* products are wrong; upgrade"):
+        check_supported(scheme)
+    with pytest.raises(ValueError, match="llama-mxfp4/config.json: this MLX .* can't run mxfp4"):
+        load(QUANTIZED / "llama-mxfp4")
+    monkeypatch.undo()
+    check_supported(scheme)
+
+
+def test_a_scheme_that_this_mlx_does_not_know_is_refused(monkeypatch):
+    def unknown(*_, **options):
+        raise ValueError(f"no mode {options['mode']}")
+
+    check_supported.cache_clear()
+    monkeypatch.setattr(mx, "quantize", unknown)
+    with pytest.raises(ValueError, match=r"can't run nvfp4 4 bits .*: no mode nvfp4; upgrade mlx"):
+        check_supported(Scheme.of("nvfp4"))
 
 
 # --- in memory -----------------------------------------------------------------------------------
