@@ -6,6 +6,8 @@ the ids. Every layer has its own cache, and all of one model's caches have the s
 
 import mlx.core as mx
 
+Mask = mx.array | str | None  # bool, (L, S) or (B, 1, L, S): True where a query sees a key
+
 STEP = 256  # positions added at a time; growing by one would copy the whole cache for each token
 
 
@@ -19,6 +21,13 @@ class KVCache:
         self.offset = 0
         self._keys: mx.array | None = None  # (B, K, capacity, D)
         self._values: mx.array | None = None  # (B, K, capacity, D)
+
+    def mask(self, num_new: int, window: int | None = None) -> Mask:
+        """What each of the next num_new positions will see of what update hands out.
+
+        Itself and those before it; with a window only that many of them, itself included.
+        """
+        return causal_mask(num_new, self.offset, window)
 
     def update(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Append keys and values (B, K, L, D); -> views (B, K, S, D) of everything held."""
@@ -46,6 +55,19 @@ class KVCache:
     def state(self) -> list[mx.array]:
         """The buffers, for mx.eval."""
         return [] if self._keys is None else [self._keys, self._values]
+
+
+def causal_mask(num_new: int, num_cached: int, window: int | None = None) -> Mask:
+    """The mask of num_new positions after num_cached ones: a name of MLX's where one will do.
+
+    >>> causal_mask(2, 2, window=2).tolist()
+    [[False, True, True, False], [False, False, True, True]]
+    """
+    if window is None or num_cached + num_new <= window:
+        return "causal" if num_new > 1 else None  # aligned so that the last sees all S
+    queries = mx.arange(num_cached, num_cached + num_new)[:, None]  # (L, 1)
+    keys = mx.arange(num_cached + num_new)  # (S,)
+    return (keys <= queries) & (keys > queries - window)
 
 
 def _write(buffer: mx.array | None, new: mx.array, start: int) -> mx.array:

@@ -16,25 +16,10 @@ from operator import attrgetter
 import mlx.core as mx
 from mlx import nn
 
-from model.cache import KVCache
+from model.cache import KVCache, Mask
 from model.config import Config
 from model.moe import SparseMLP
 from model.rope import rotary
-
-Mask = mx.array | str | None  # bool (L, S), True where a query sees a key; or one of MLX's names
-
-
-def causal_mask(num_new: int, num_cached: int, window: int | None = None) -> Mask:
-    """What each new position sees: itself and those before it, `window` of them where it is given.
-
-    >>> causal_mask(2, 2, window=2).tolist()
-    [[False, True, True, False], [False, False, True, True]]
-    """
-    if window is None or num_cached + num_new <= window:
-        return "causal" if num_new > 1 else None  # aligned so that the last sees all S
-    queries = mx.arange(num_cached, num_cached + num_new)[:, None]  # (L, 1)
-    keys = mx.arange(num_cached + num_new)  # (S,)
-    return (keys <= queries) & (keys > queries - window)
 
 
 class Attention(nn.Module):
@@ -110,7 +95,7 @@ class Decoder(nn.Module):
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def __call__(self, ids: mx.array, cache: list[KVCache]) -> mx.array:
-        masks = {w: causal_mask(ids.shape[1], cache[0].offset, w) for w in self.windows}
+        masks = {w: cache[0].mask(ids.shape[1], w) for w in self.windows}
         x = self.embed_tokens(ids)
         for block, layer_cache in zip(self.layers, cache, strict=True):
             x = block(x, masks[block.window], layer_cache)

@@ -85,3 +85,21 @@ def test_dtype_is_kept():
     keys, values = pieces(4)[0]
     all_keys, _ = KVCache().update(keys.astype(mx.float16), values.astype(mx.float16))
     assert all_keys.dtype == mx.float16
+
+
+@pytest.mark.parametrize("window", [None, 1, 3, 9])
+@pytest.mark.parametrize("num_new", [1, 4])
+def test_a_mask_is_the_textbook_rule(num_new, window):
+    """MLX's named masks written out: a query sees itself and what is before it in the window."""
+    cache = KVCache()
+    cache.update(*pieces(5)[0])
+    mask = cache.mask(num_new, window)
+    seen = [
+        [key <= query and (window is None or key > query - window) for key in range(5 + num_new)]
+        for query in range(5, 5 + num_new)
+    ]
+    if isinstance(mask, mx.array):
+        assert mask.tolist() == seen
+    else:
+        assert mask == ("causal" if num_new > 1 else None)
+        assert seen == [[key <= 5 + i for key in range(5 + num_new)] for i in range(num_new)]

@@ -10,10 +10,11 @@ import pytest
 from compare import ALL, DENSE, REFERENCE, assert_close, assert_same_ids, golden
 from mlx.utils import tree_flatten
 
+from model.cache import causal_mask
 from model.config import Config
 from model.generate import generate
 from model.load import load
-from model.transformer import MLP, Attention, Transformer, causal_mask
+from model.transformer import MLP, Attention, Transformer
 
 
 @pytest.fixture(scope="module", params=ALL)
