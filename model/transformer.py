@@ -12,11 +12,12 @@ windows that count the query's own position, as in Mistral 7B, arXiv:2310.06825.
 """
 
 from operator import attrgetter
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
 
-from model.cache import KVCache, Mask
+from model.cache import KVCache, Mask, make_layers
 from model.config import Config
 from model.moe import SparseMLP
 from model.rope import rotary
@@ -127,6 +128,6 @@ class Transformer(nn.Module):
         """hidden (..., hidden_size) -> logits (..., V)."""
         return self._head(self)(hidden)
 
-    def make_cache(self) -> list[KVCache]:
-        """An empty cache: one KVCache per layer."""
-        return [KVCache() for _ in self.model.layers]
+    def make_cache(self, **options: Any) -> list[KVCache]:
+        """An empty cache for each layer; cache.make_layers tells of max_size, keep and bits."""
+        return make_layers(self.config, **options)
