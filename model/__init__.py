@@ -12,9 +12,18 @@ Shapes stand at the end of the line that makes them, in these letters:
 
 from model.cache import KVCache
 from model.config import Config
-from model.generate import generate
+from model.generate import Token, generate
 from model.load import load
-from model.sample import make_sampler
+from model.sample import make_processors, make_sampler
 from model.transformer import Transformer
 
-__all__ = ["Config", "KVCache", "Transformer", "generate", "load", "make_sampler"]
+__all__ = [
+    "Config",
+    "KVCache",
+    "Token",
+    "Transformer",
+    "generate",
+    "load",
+    "make_processors",
+    "make_sampler",
+]
