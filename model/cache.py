@@ -49,7 +49,7 @@ def make_layers(
         _check_sizes(max_size, keep)
     if bits is not None:
         _check_form(bits, group_size, config.head_dim)
-    form = Floats() if bits is None else Quantized(bits, group_size)
+    form = FLOATS if bits is None else Quantized(bits, group_size)
     if max_size is None:
         return [KVCache(form) for _ in range(config.num_hidden_layers)]
     return [RotatingKVCache(max_size, keep, form) for _ in range(config.num_hidden_layers)]
@@ -84,6 +84,7 @@ class Quantized:
 
 
 Form = Floats | Quantized
+FLOATS = Floats()
 
 
 class KVCache:
@@ -92,7 +93,7 @@ class KVCache:
     offset: how many positions were fed and not trimmed, and so the position of the next token.
     """
 
-    def __init__(self, form: Form = Floats()) -> None:
+    def __init__(self, form: Form = FLOATS) -> None:
         self.offset = 0
         self.form = form
         self._keys: Parts | None = None  # each (B, K, capacity, D or what the form makes of it)
@@ -173,7 +174,7 @@ class RotatingKVCache(KVCache):
     seen, so that short passes write into it in place and can be trimmed again.
     """
 
-    def __init__(self, max_size: int, keep: int = KEEP, form: Form = Floats()) -> None:
+    def __init__(self, max_size: int, keep: int = KEEP, form: Form = FLOATS) -> None:
         super().__init__(form)
         _check_sizes(max_size, keep)
         self.max_size, self.keep = max_size, keep

@@ -84,7 +84,7 @@ def generate(
     num_valid = m.config.vocab_size if vocab_size is None else min(vocab_size, m.config.vocab_size)
     _check_cache(m, cache)
     check_ids([*cached_ids, *ids] if ids else ids, num_valid)
-    _check_numbers(max_tokens, prefill_step_size, top_logprobs, num_valid)
+    check_numbers(max_tokens, prefill_step_size, top_logprobs, num_valid)
     num_left = min(max_tokens, room_after(m, ids, cache[0].offset))
     drafter = make_drafter(draft, m, num_valid)
     run = _Run(
@@ -298,9 +298,10 @@ def check_ids(ids: list[int], num_valid: int) -> None:
             )
 
 
-def _check_numbers(
+def check_numbers(
     max_tokens: int, prefill_step_size: int, top_logprobs: int | None, num_valid: int
 ) -> None:
+    """Refuse numbers that make no sense."""
     if max_tokens < 0 or prefill_step_size < 1:
         raise ValueError(
             f"max_tokens must be at least 0 and prefill_step_size at least 1, got {max_tokens} and"

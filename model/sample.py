@@ -15,7 +15,7 @@ bias as OpenAI's API documents them; the order is that of transformers' generate
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import mlx.core as mx
@@ -134,7 +134,7 @@ def make_processors(
     return processors
 
 
-def process(processors: list[Processor], history: History, logits: mx.array) -> mx.array:
+def process(processors: Sequence[Processor], history: History, logits: mx.array) -> mx.array:
     """logits (1, V) after all processors, in float32."""
     logits = logits.astype(mx.float32)
     for processor in processors:
