@@ -10,6 +10,7 @@ Shapes stand at the end of the line that makes them, in these letters:
     D head size, E experts, V vocabulary rows
 """
 
+from model.batch import Batch, generate_batch
 from model.cache import KVCache
 from model.config import Config
 from model.generate import Token, generate
@@ -18,11 +19,13 @@ from model.sample import make_processors, make_sampler
 from model.transformer import Transformer
 
 __all__ = [
+    "Batch",
     "Config",
     "KVCache",
     "Token",
     "Transformer",
     "generate",
+    "generate_batch",
     "load",
     "make_processors",
     "make_sampler",

@@ -78,7 +78,7 @@ class NGramDraft:
     that text without repeats is soon left alone.
     """
 
-    SHORTEST, FIRST, LONGEST = 3, 4, 64  # ids of a match
+    SHORTEST, FIRST, LONGEST = 3, 5, 64  # ids of a match
 
     def __init__(self) -> None:
         self.needed = self.FIRST

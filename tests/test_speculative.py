@@ -297,16 +297,18 @@ def test_cached_ids_are_drafted_from(m, ids):
 
 def test_ngram_copies_what_followed():
     draft = NGramDraft()
-    assert draft.propose([1, 2, 3, 4], 9) == [], "nothing repeats"
-    ids = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4]
-    assert draft.propose(ids, 9) == [5, 6, 7, 1]
-    assert draft.propose(ids, 2) == [5, 6]
+    assert draft.propose([1, 2, 3, 4, 5], 9) == [], "nothing repeats"
+    ids = [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5]
+    assert draft.propose(ids, 9) == [6, 7, 8, 1]
+    assert draft.propose(ids, 2) == [6, 7]
     assert draft.propose(ids, 0) == []
-    assert NGramDraft().propose([2, 3, 4, 5, 9, 2, 3, 4], 9) == [], "three are too few to trust"
+    assert draft.is_ready(ids)
+    assert NGramDraft().propose([2, 3, 4, 5, 6, 9, 2, 3, 4, 5], 9) == [], "four are too few"
 
 
 def test_ngram_prefers_the_latest_occurrence():
-    assert NGramDraft().propose([1, 2, 3, 4, 7, 1, 2, 3, 4, 8, 9, 1, 2, 3, 4], 2) == [8, 9]
+    ids = [1, 2, 3, 4, 5, 7, 1, 2, 3, 4, 5, 8, 9, 1, 2, 3, 4, 5]
+    assert NGramDraft().propose(ids, 2) == [8, 9]
 
 
 def test_ngram_drafts_grow_while_they_are_right():
@@ -326,7 +328,7 @@ def test_ngram_trusts_longer_matches_only_after_drafts_that_do_not_pay():
     for num_right in (0, 0, 4, 4, 4, 0, 0, 0, 0, 0):
         draft.learn(4, num_right)
         needed.append(draft.needed)
-    assert needed == [8, 16, 15, 14, 13, 26, 52, 64, 64, 64]
+    assert needed == [10, 20, 19, 18, 17, 34, 64, 64, 64, 64]
     ids = list(range(50)) * 2
     assert draft.propose(ids, 9) == [], "a match of 50 is too short now"
     assert not draft.is_ready(ids)
