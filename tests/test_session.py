@@ -7,7 +7,6 @@ from compare import ALL, REFERENCE, assert_same_ids, golden
 
 from model.generate import generate
 from model.load import load
-from model.sample import make_processors
 from model.session import Session
 
 
@@ -93,12 +92,17 @@ def test_a_stream_left_open_is_ended(m, ids, read, draft):
 
 
 def test_processors_see_the_whole_prompt(m, ids):
-    session, options = Session(Spy(m)), {"max_tokens": 12}
-    read_by(session, ids[:60], **options)
-    options["processors"] = make_processors(repetition_penalty=1.7)
-    answer, num_read = read_by(session, ids, **options)
+    session, seen = Session(Spy(m)), []
+
+    def watch(history, logits):
+        seen.append(history.prompt)
+        return logits
+
+    read_by(session, ids[:60], max_tokens=2)
+    _, num_read = read_by(session, ids, max_tokens=2, processors=[watch])
     assert num_read == 40
-    assert_same_ids(answer, generate(m, ids, **options))
+    for prompt in seen:
+        assert_same_ids(prompt.tolist(), ids)
 
 
 def test_tokens_are_recorded_too(m, ids):
@@ -127,12 +131,14 @@ def test_a_rotating_cache_goes_on_but_not_back(m, ids):
 def test_forks_go_their_own_ways(m, ids):
     root = Session(Spy(m))
     read_by(root, ids[:50], max_tokens=1)
-    forks = [root.fork() for _ in range(3)]
-    for number, fork in enumerate([*forks, root]):
-        prompt = [*ids[:50], number, 7]
-        answer, num_read = read_by(fork, prompt, max_tokens=8)
-        assert num_read == 2
-        assert_same_ids(answer, generate(m, prompt, max_tokens=8))
+    prompts = [(fork, [*ids[:50], n]) for n, fork in enumerate([root.fork(), root.fork(), root])]
+    for _ in range(2):
+        for fork, prompt in prompts:
+            prompt.append(7)
+            answer, num_read = read_by(fork, prompt, max_tokens=8)
+            assert num_read == 2
+            assert_same_ids(answer, generate(m, prompt, max_tokens=8))
+            prompt.extend(answer)
 
 
 def test_a_session_survives_a_file(m, ids, tmp_path):

@@ -235,14 +235,39 @@ def test_samples_come_from_the_same_distribution(kind):
             assert abs(after.count(one) / len(after) - p[before][one]) <= bound
 
 
-def test_a_near_tie_is_left_to_a_plain_step():
+class Wrong:
+    """Drafts what a blurred pass takes for right, more of it than is asked for."""
+
+    def propose(self, ids, limit):
+        return [0, 1] * 6 if ids[-1] == 1 else [1, 0] * 6
+
+    def is_ready(self, ids):
+        return True
+
+    def learn(self, num_drafted, num_right):
+        pass
+
+
+@pytest.mark.parametrize("draft", ["ngram", Wrong()])
+def test_a_near_tie_is_left_to_a_plain_step(draft):
     """After 1 the ids 2 and 0 are 2e-4 apart, and a pass over many ids would turn them round."""
     logits = [[0, 5, 0], [1.0, 0, 1.0002], [0, 5, 0]]
-    prompt = [1, 2, 1, 2, 1, 2, 1, 2]
-    plain = list(generate(Chain(logits), prompt, max_tokens=30))
+    prompt, options = [1, 2, 1, 2, 1, 2, 1, 2], {"max_tokens": 30}
+    plain = list(generate(Chain(logits), prompt, **options))
     assert plain == [1, 2] * 15
     blurred = Chain(logits, blur=[4e-4, 0, 0])
-    assert_same_ids(generate(blurred, prompt, max_tokens=30, draft="ngram"), plain)
+    cache = blurred.make_cache()
+    assert_same_ids(generate(blurred, prompt, cache=cache, draft=draft, **options), plain)
+    assert cache[0].offset == len(prompt) + 29
+
+
+def test_a_drafter_that_drafts_too_much_is_cut(m):
+    prompt, draft = [1, 2], Wrong()
+    cache = m.make_cache()
+    ids = list(generate(m, prompt, max_tokens=6, cache=cache, draft=draft))
+    assert_same_ids(ids, generate(m, prompt, max_tokens=6))
+    chain = Chain([[0.0, 5, 0], [5, 0, 0], [0, 5, 0]])
+    assert list(generate(chain, [1], max_tokens=6, draft=draft)) == [0, 1, 0, 1, 0, 1]
 
 
 # --- what the cache holds, and limits ------------------------------------------------------------
@@ -349,6 +374,16 @@ def test_text_that_only_seems_to_repeat_is_soon_left_alone():
             draft.learn(len(guess), right)
         place += 1 + right if guess else 1
     assert cost < len(text) / 0.98
+
+
+def test_a_draft_model_forgets_what_was_rejected(m, ids):
+    """After any part of its draft was right, it goes on as if it had read all ids at once."""
+    draft, known = ModelDraft(m, 320, 0.1), list(ids[:40])
+    for num_right in (2, 0, 4, 1):
+        drafted = draft.propose(known, 4)
+        assert_same_ids(drafted, generate(m, known, max_tokens=len(drafted)))
+        known += [*drafted[:num_right], (drafted[num_right - 1] + 1) % 320]
+        draft.learn(len(drafted), 4)
 
 
 def test_a_draft_model_that_lacks_ids_is_refused():
