@@ -329,3 +329,23 @@ def test_as_many_alternatives_as_there_are(num_top, width):
     found = make_logprobs(mx.array([LOGITS]), mx.array([1]), num_top)
     assert found.top_ids.tolist() == [[2, 0, 3, 1][:width]]
     assert found.top.shape == (1, width)
+
+
+# --- in the lazy graph ---------------------------------------------------------------------------
+
+
+def test_nothing_is_read_back():
+    """mx.vmap refuses whatever looks at a value; the sampler's draw itself can't be traced by it."""
+    history = History(mx.array([1, 2]), mx.array([3]))
+    processors = make_processors(
+        repetition_penalty=1.2, presence_penalty=1.0, frequency_penalty=0.5, logit_bias={1: 2.0}
+    )
+    for look in (
+        lambda logits: keep_likely(logits, 2, 0.9, 0.1),
+        lambda logits: process(processors, history, logits),
+        lambda logits: make_logprobs(logits, mx.array([3]), 2).top,
+        make_sampler(temperature=0),
+    ):
+        mx.vmap(look)(mx.array([[LOGITS], [FOUR]]))
+    with pytest.raises(ValueError, match="Attempting to eval"):
+        mx.vmap(lambda logits: logits * logits.max().item())(mx.array([[LOGITS], [FOUR]]))
