@@ -335,7 +335,7 @@ def test_as_many_alternatives_as_there_are(num_top, width):
 
 
 def test_nothing_is_read_back():
-    """mx.vmap refuses whatever looks at a value; the sampler's draw itself can't be traced by it."""
+    """mx.vmap refuses whatever looks at a value. It can't trace the draw itself."""
     history = History(mx.array([1, 2]), mx.array([3]))
     processors = make_processors(
         repetition_penalty=1.2, presence_penalty=1.0, frequency_penalty=0.5, logit_bias={1: 2.0}
