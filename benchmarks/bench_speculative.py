@@ -77,10 +77,11 @@ def decode(num_tokens: str, num_rounds: str) -> Figures:
 def compare(m, ids: list[int], num_tokens: int, num_rounds: int) -> Figures:
     """Medians over rounds of one prompt, and whether the ids were the same."""
     seconds, produced = {None: [], "ngram": []}, {}
-    for _ in range(num_rounds):
-        for draft, times in seconds.items():
+    for number in range(num_rounds):
+        order = list(seconds) if number % 2 else list(reversed(seconds))
+        for draft in order:  # neither is always the one that runs second
             produced[draft] = until_end(m, ids, num_tokens, draft)
-            times.append(produced[draft].pop())
+            seconds[draft].append(produced[draft].pop())
     plain, drafted = (statistics.median(times) for times in seconds.values())
     return {
         "plain_tokens_per_second": 1 / plain,

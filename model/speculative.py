@@ -74,7 +74,7 @@ class NGramDraft:
     """Drafts by looking the last ids up in all that came before.
 
     The last SHORTEST ids are looked up; the match is then followed backwards, and must be
-    `needed` long. A draft that doesn't pay doubles `needed`, one that pays lowers it by one, so
+    `needed` long. A draft that doesn't pay doubles `needed`, one that pays lowers it by two, so
     that text without repeats is soon left alone.
     """
 
@@ -104,7 +104,7 @@ class NGramDraft:
         if num_right + 1 < pass_cost(num_drafted + 1):
             self.needed = min(2 * self.needed, self.LONGEST)
         else:
-            self.needed = max(self.needed - 1, self.SHORTEST)
+            self.needed = max(self.needed - 2, self.SHORTEST)
 
     def _index(self, ids: Sequence[int]) -> None:
         """Note each group of ids that something follows already."""
