@@ -15,7 +15,7 @@ from pathlib import Path
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from model import blas, memory
+from model import blas, layout, memory
 from model.checkpoint import Checkpoint, described, open_checkpoint, unpacked
 from model.config import FLOAT_TYPES
 from model.files import FLOAT_DTYPES, NUM_BYTES, PACKED_DTYPES, Stored, and_others
@@ -60,8 +60,7 @@ def load(
     if not force:
         what = f"the weights of {path} as {dtype_name(dtype)}"
         memory.check(num_bytes(fitted.model, dtype), what)
-    weights = ((name, read(fitted, name, dtype)) for name in fitted.names)
-    fitted.model.load_weights(list(weights))
+    _fill(fitted, dtype)
     return fitted.model
 
 
@@ -95,6 +94,23 @@ def fit(checkpoint: Checkpoint, dtype: mx.Dtype = mx.float32, *, keep: bool = Tr
         checkpoint, schemes = unpacked(checkpoint, schemes, shapes), {}
     prepare(m, schemes, dtype)
     return Fitted(checkpoint, m, _match(m, checkpoint), schemes, num_parameters)
+
+
+def _fill(fitted: Fitted, dtype: mx.Dtype) -> None:
+    """Read the weights, and lay them out as this device multiplies them fastest."""
+    m, is_moved = fitted.model, layout.is_worthwhile(dtype)
+    head = "model.embed_tokens.weight" if m.config.tie_word_embeddings else "lm_head.weight"
+    weights = {}
+    # The head first: it is the largest, and while it is moved it is in memory twice.
+    for name in sorted(fitted.names, key=lambda name: name != head):
+        weights[name] = read(fitted, name, dtype)
+        if name == head and is_moved and _is_float(weights[name]):
+            weights[name] = layout.by_columns(weights[name])
+            mx.eval(weights[name])
+    m.load_weights(list(weights.items()))
+    weights.clear()
+    for block in m.model.layers if is_moved else ():
+        block.lay_out()
 
 
 def num_bytes(m: Transformer, dtype: mx.Dtype) -> int:

@@ -19,8 +19,9 @@ from mlx import nn
 
 from model.cache import KVCache, Mask, make_layers
 from model.config import Config
+from model.layout import Joined, lay_by_columns
 from model.moe import SparseMLP
-from model.rope import rotary
+from model.rope import Rotary, Rotate
 
 
 class Attention(nn.Module):
@@ -37,17 +38,22 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(H * D, width, bias=config.o_bias)
         self.q_norm = nn.RMSNorm(D, config.rms_norm_eps) if config.qk_norm else nn.Identity()
         self.k_norm = nn.RMSNorm(D, config.rms_norm_eps) if config.qk_norm else nn.Identity()
-        self.rotate = rotary(config.rope, D)
+        self._qkv = Joined()
         # YaRN scales queries and keys alike; their product takes the square, once.
         self.scale = config.rope.attention_factor**2 / D**0.5
 
-    def __call__(self, x: mx.array, mask: Mask, cache: KVCache) -> mx.array:
+    def lay_out(self) -> None:
+        """Store the weights as layout.py says."""
+        self._qkv.join(self.q_proj, self.k_proj, self.v_proj)
+        lay_by_columns(self.o_proj)
+
+    def __call__(self, x: mx.array, mask: Mask, cache: KVCache, rotate: Rotate) -> mx.array:
         B, L, _ = x.shape
-        q = self.q_proj(x).reshape(B, L, self.heads, -1)
-        k = self.k_proj(x).reshape(B, L, self.kv_heads, -1)
-        v = self.v_proj(x).reshape(B, L, self.kv_heads, -1).transpose(0, 2, 1, 3)  # (B, K, L, D)
-        q = self.rotate(self.q_norm(q).transpose(0, 2, 1, 3), cache.offset)  # (B, H, L, D)
-        k = self.rotate(self.k_norm(k).transpose(0, 2, 1, 3), cache.offset)  # (B, K, L, D)
+        q, k, v = self._qkv(x, self.q_proj, self.k_proj, self.v_proj)
+        q = self.q_norm(q.reshape(B, L, self.heads, -1)).transpose(0, 2, 1, 3)  # (B, H, L, D)
+        k = self.k_norm(k.reshape(B, L, self.kv_heads, -1)).transpose(0, 2, 1, 3)  # (B, K, L, D)
+        v = v.reshape(B, L, self.kv_heads, -1).transpose(0, 2, 1, 3)  # (B, K, L, D)
+        q, k = rotate(q), rotate(k)
         k, v = cache.update(k, v)  # (B, K, S, D)
         out = mx.fast.scaled_dot_product_attention(q, k, v, scale=self.scale, mask=mask)
         return self.o_proj(out.transpose(0, 2, 1, 3).reshape(B, L, -1))
@@ -62,11 +68,17 @@ class MLP(nn.Module):
         self.gate_proj = nn.Linear(width, inner, bias=bias)
         self.up_proj = nn.Linear(width, inner, bias=bias)
         self.down_proj = nn.Linear(inner, width, bias=bias)
+        self._gate_up = Joined()
+
+    def lay_out(self) -> None:
+        """Store the weights as layout.py says."""
+        self._gate_up.join(self.gate_proj, self.up_proj)
+        lay_by_columns(self.down_proj)
 
     def __call__(self, x: mx.array) -> mx.array:
-        gate = self.gate_proj(x)
+        gate, up = self._gate_up(x, self.gate_proj, self.up_proj)
         # Not nn.silu: that one is compiled, and on Linux CPUs mx.compile needs a C++ compiler.
-        return self.down_proj(gate * mx.sigmoid(gate) * self.up_proj(x))
+        return self.down_proj(gate * mx.sigmoid(gate) * up)
 
 
 class Block(nn.Module):
@@ -80,8 +92,14 @@ class Block(nn.Module):
         self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def __call__(self, x: mx.array, mask: Mask, cache: KVCache) -> mx.array:
-        x = x + self.self_attn(self.input_layernorm(x), mask, cache)
+    def lay_out(self) -> None:
+        """Store the weights as layout.py says; experts stay as they are."""
+        self.self_attn.lay_out()
+        if isinstance(self.mlp, MLP):
+            self.mlp.lay_out()
+
+    def __call__(self, x: mx.array, mask: Mask, cache: KVCache, rotate: Rotate) -> mx.array:
+        x = x + self.self_attn(self.input_layernorm(x), mask, cache, rotate)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -94,12 +112,14 @@ class Decoder(nn.Module):
         self.layers = [Block(config, layer) for layer in range(config.num_hidden_layers)]
         self.windows = frozenset(block.window for block in self.layers)
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.rotary = Rotary(config.rope, config.head_dim)
 
     def __call__(self, ids: mx.array, cache: list[KVCache]) -> mx.array:
         masks = {w: cache[0].mask(ids.shape[1], w) for w in self.windows}
+        rotate = self.rotary.at(cache[0].offset, ids.shape[1])
         x = self.embed_tokens(ids)
         for block, layer_cache in zip(self.layers, cache, strict=True):
-            x = block(x, masks[block.window], layer_cache)
+            x = block(x, masks[block.window], layer_cache, rotate)
         return self.norm(x)
 
 

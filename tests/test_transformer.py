@@ -14,6 +14,7 @@ from model.cache import causal_mask
 from model.config import Config
 from model.generate import generate
 from model.load import load
+from model.rope import Rotary
 from model.transformer import MLP, Attention, Transformer
 
 
@@ -111,8 +112,9 @@ def textbook_attention(attention: Attention, x: mx.array, config: Config, window
         split = projection(x).reshape(B, L, count, D)
         return split.transpose(0, 2, 1, 3)
 
-    q = attention.rotate(attention.q_norm(heads(attention.q_proj, H)), 0).tolist()
-    k = attention.rotate(attention.k_norm(heads(attention.k_proj, K)), 0).tolist()
+    rotate = Rotary(config.rope, D).at(0, L)
+    q = rotate(attention.q_norm(heads(attention.q_proj, H))).tolist()
+    k = rotate(attention.k_norm(heads(attention.k_proj, K))).tolist()
     v = heads(attention.v_proj, K).tolist()
 
     def attend(b, h, t):
@@ -137,7 +139,8 @@ def test_attention_is_the_textbook_softmax(qk_norm):
     attention, cache = m.model.layers[0].self_attn, m.make_cache()[0]
     x = mx.random.normal((2, 5, config.hidden_size), key=mx.random.key(3))
     expected = attention.o_proj(mx.array(textbook_attention(attention, x, config)))
-    assert_close(attention(x, "causal", cache), expected, atol=1e-5)
+    rotate = m.model.rotary.at(0, 5)
+    assert_close(attention(x, "causal", cache, rotate), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("window", [1, 3, 6, 7, 50])
@@ -147,7 +150,8 @@ def test_a_sliding_window_is_the_textbook_softmax_of_what_it_holds(window):
     attention, cache = m.model.layers[0].self_attn, m.make_cache()[0]
     x = mx.random.normal((2, 7, config.hidden_size), key=mx.random.key(5))
     expected = attention.o_proj(mx.array(textbook_attention(attention, x, config, window)))
-    assert_close(attention(x, causal_mask(7, 0, window), cache), expected, atol=1e-5)
+    mask, rotate = causal_mask(7, 0, window), m.model.rotary.at(0, 7)
+    assert_close(attention(x, mask, cache, rotate), expected, atol=1e-5)
 
 
 SLIDING = json.loads((REFERENCE.parent / "sliding_window.json").read_text())
