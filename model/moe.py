@@ -10,6 +10,7 @@ import mlx.core as mx
 from mlx import nn
 
 from model.config import Config
+from model.ops import silu
 
 
 class ExpertLinear(nn.Module):
@@ -37,7 +38,7 @@ class Experts(nn.Module):
     def __call__(self, x: mx.array, experts: mx.array) -> mx.array:
         x = x[..., None, None, :]  # (B, L, 1, 1, width)
         gate = self.gate_proj(x, experts)  # (B, L, k, 1, inner)
-        inner = gate * mx.sigmoid(gate) * self.up_proj(x, experts)
+        inner = silu(gate) * self.up_proj(x, experts)
         return self.down_proj(inner, experts).squeeze(-2)  # (B, L, k, width)
 
 

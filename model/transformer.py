@@ -21,6 +21,7 @@ from model.cache import KVCache, Mask, make_layers
 from model.config import Config
 from model.layout import Joined, lay_by_columns
 from model.moe import SparseMLP
+from model.ops import attend, silu
 from model.rope import Rotary, Rotate
 
 
@@ -55,7 +56,7 @@ class Attention(nn.Module):
         v = v.reshape(B, L, self.kv_heads, -1).transpose(0, 2, 1, 3)  # (B, K, L, D)
         q, k = rotate(q), rotate(k)
         k, v = cache.update(k, v)  # (B, K, S, D)
-        out = mx.fast.scaled_dot_product_attention(q, k, v, scale=self.scale, mask=mask)
+        out = attend(q, k, v, scale=self.scale, mask=mask)  # (B, H, L, D)
         return self.o_proj(out.transpose(0, 2, 1, 3).reshape(B, L, -1))
 
 
@@ -77,8 +78,7 @@ class MLP(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         gate, up = self._gate_up(x, self.gate_proj, self.up_proj)
-        # Not nn.silu: that one is compiled, and on Linux CPUs mx.compile needs a C++ compiler.
-        return self.down_proj(gate * mx.sigmoid(gate) * up)
+        return self.down_proj(silu(gate) * up)
 
 
 class Block(nn.Module):
