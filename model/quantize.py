@@ -110,14 +110,15 @@ class QuantizedExpertLinear(nn.Module):
         self.biases = biases[0] if biases else None
         self.freeze()
 
-    def __call__(self, x: mx.array, experts: mx.array) -> mx.array:
-        """x (B, L, k or 1, 1, in), experts (B, L, k) -> (B, L, k, 1, out)."""
+    def __call__(self, x: mx.array, experts: mx.array, *, in_order: bool) -> mx.array:
+        """x (..., 1, in), experts (...), which may ascend -> (..., 1, out)."""
         return mx.gather_qmm(
             x,
             self["weight"],
             self["scales"],
             self.get("biases"),
             rhs_indices=experts,
+            sorted_indices=in_order,
             transpose=True,
             group_size=self.group_size,
             bits=self.bits,
