@@ -1,6 +1,6 @@
-"""command line -> ids or text on stdout: python -m bpe encode | decode | count.
+"""command line -> ids or text on stdout: python -m bpe encode | decode | count | train.
 
-The only file of bpe that prints. Blind spot: how a tokenizer works.
+With train_cli.py the only file of bpe that prints. Blind spot: how a tokenizer works.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+
+from bpe import train_cli
 
 if TYPE_CHECKING:
     from bpe.tokenizer import Tokenizer
@@ -55,6 +57,10 @@ def make_parser() -> argparse.ArgumentParser:
         )  # fmt: skip
     decode.add_argument("ids", nargs="*", help="ids; none reads them from stdin")
     decode.add_argument("--skip-special", action="store_true", help="leave special tokens out")
+    train_help = "learn a vocabulary from a corpus"
+    train_cli.add_arguments(
+        commands.add_parser("train", help=train_help, description=train_help.capitalize() + ".")
+    )
     return parser
 
 
@@ -71,8 +77,13 @@ def _command(commands: argparse._SubParsersAction, name: str, help: str) -> _Par
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
     options = make_parser().parse_args(arguments)
+    if options.command == "train" and (problem := train_cli.check_arguments(options)):
+        options.complain(problem)
+    commands = {
+        "encode": _encode, "decode": _decode, "count": _count, "train": train_cli.train,
+    }  # fmt: skip
     try:
-        {"encode": _encode, "decode": _decode, "count": _count}[options.command](options)
+        commands[options.command](options)
         sys.stdout.flush()
         return 0
     except BrokenPipeError:  # whoever reads our output has enough

@@ -52,9 +52,7 @@ class Documents:
             if number <= start[0]:
                 continue
             if not isinstance(text, str):
-                raise TypeError(
-                    f"document {number} is {type(text).__name__}, not str; pass texts"
-                )
+                raise TypeError(f"document {number} is {type(text).__name__}, not str; pass texts")
             yield from _parts_of(text, (number, 0), last_cut, f"document {number}")
 
     def describe(self) -> list[Any]:
@@ -279,10 +277,13 @@ _COMPRESSED = {".gz": _open_gzip, ".zst": _open_zstd}
 
 
 def decoded_blocks(file: BinaryIO, name: str, offset: int, errors: str) -> Iterator[str]:
-    """Text of about CHUNK_SIZE at a time. What is not UTF-8 is an error with its byte's offset."""
+    """Text of about CHUNK_SIZE at a time. What is not UTF-8 is an error with its byte's offset.
+
+    Blocks end at multiples of CHUNK_SIZE, so that a resumed run sees the same ones.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")(errors)
     while True:
-        block = file.read(CHUNK_SIZE)
+        block = file.read(CHUNK_SIZE - offset % CHUNK_SIZE)
         waiting = len(decoder.getstate()[0])  # bytes of a character that the last block began
         try:
             text = decoder.decode(block, final=not block)

@@ -172,13 +172,16 @@ class _Run:
         self.state = self._read_state() if how.resume else None
 
     def train(self) -> Result:
-        if self.state and self.state.phase == "learning":
-            learner = self._restored_learner()
-        else:
-            learner = self._new_learner(self.count())
+        counts = Counter() if self._is_counted() else self.count()
         with self.watch.phase("learning"), _without_gc():
+            learner = self._restored_learner() if self._is_counted() else self._new_learner(counts)
             self._learn(learner)
+        if self._runs_folder:
+            shutil.rmtree(self._runs_folder, ignore_errors=True)
         return self._result(learner)
+
+    def _is_counted(self) -> bool:
+        return self.state is not None and self.state.phase == "learning"
 
     # --- counting ------------------------------------------------------------------------------
 
@@ -195,7 +198,7 @@ class _Run:
                 folder=folder,
             )
             try:
-                self._restore_counting(counting)
+                self._restore_counting(counting, folder)
                 self._read_all(counting)
                 return self._counted(counting)
             finally:
@@ -241,17 +244,22 @@ class _Run:
 
     @contextmanager
     def _folder(self) -> Iterator[Path | None]:
-        """Where runs are written. It stays after an interrupt, for a resumed run."""
+        """Where runs are written; beside a checkpoint they stay, for a resumed run."""
         if not self.how.max_memory:
             yield None
-        elif self.checkpoint is None:
+        elif self._runs_folder is None:
             with tempfile.TemporaryDirectory(prefix="bytepair-") as name:
                 yield Path(name)
         else:
-            folder = self.checkpoint.with_name(self.checkpoint.name + ".runs")
-            folder.mkdir(exist_ok=True)
-            yield folder
-            shutil.rmtree(folder)
+            self._runs_folder.mkdir(exist_ok=True)
+            for path in self._runs_folder.iterdir():
+                if path.name not in self.tally.runs:  # newer than the checkpoint
+                    path.unlink()
+            yield self._runs_folder
+
+    @property
+    def _runs_folder(self) -> Path | None:
+        return self.checkpoint and self.checkpoint.with_name(self.checkpoint.name + ".runs")
 
     # --- learning ------------------------------------------------------------------------------
 
@@ -318,7 +326,7 @@ class _Run:
 
     def _save_counts(self, counting: Counting) -> None:
         if self.how.max_memory:
-            self.tally.runs = list(map(str, counting.flush()))
+            self.tally.runs = [path.name for path in counting.flush()]
         else:
             counting.add_up()
         self._save("counting", list(counting.table), list(counting.table.values()))
@@ -338,10 +346,10 @@ class _Run:
             self.tally = Tally(**state.numbers)
         return state
 
-    def _restore_counting(self, counting: Counting) -> None:
+    def _restore_counting(self, counting: Counting, folder: Path | None) -> None:
         if self.state:
             counting.table.update(dict(zip(self.state.words, self.state.weights)))
-            counting.runs += map(Path, self.tally.runs)
+            counting.runs += [folder / name for name in self.tally.runs]
             self.state = None
 
     def _restored_learner(self) -> Learner:
