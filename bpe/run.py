@@ -211,7 +211,7 @@ class _Run:
         every = round(1 / self.how.held_out) if self.how.held_out else 0
         for chunk in self._chunks(counting.last_cut):
             tally.num_chunks += 1
-            if every and tally.num_chunks % every == every // 2:
+            if every and tally.num_chunks % every == 0:
                 held.add(0, chunk.texts)
                 tally.held = dict(Counter(tally.held) + held.take().as_counter())
                 tally.num_held_bytes += chunk.num_bytes
