@@ -8,9 +8,13 @@
 Blind spot: it does not know what a model does with the ids.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from bpe.spec import AddedToken, Spec
 from bpe.tokenizer import Stream, Tokenizer
-from bpe.trainer import count_pieces, split_pieces, train, train_files, train_from_counts
+
+if TYPE_CHECKING:
+    from bpe.trainer import count_pieces, split_pieces, train, train_files, train_from_counts
 
 __all__ = [
     "AddedToken",
@@ -23,3 +27,12 @@ __all__ = [
     "train_files",
     "train_from_counts",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Training is loaded by who trains."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from bpe import trainer
+
+    return getattr(trainer, name)

@@ -73,10 +73,9 @@ class Base:
     def with_merges(self, learner: Learner, num_merges: int) -> Spec:
         """The Spec after the first num_merges that were learned."""
         merges = learner.merges[:num_merges]
-        vocab = dict(self.spec.vocab)
-        for left, right in merges:
-            token = learner.tokens[left] + learner.tokens[right]
-            vocab[token] = learner.ids[token]
+        tokens, ids = learner.tokens, learner.ids
+        made = [tokens[left] + tokens[right] for left, right in merges]
+        vocab = dict(self.spec.vocab) | dict(zip(made, map(ids.__getitem__, made)))
         return replace(self.spec, vocab=vocab, merges=(*self.spec.merges, *merges))
 
     @cached_property

@@ -416,6 +416,8 @@ def read_counts(paths: Iterable[str | os.PathLike[str]]) -> Counter[str]:
     """
     counts: Counter[str] = Counter()
     for path in map(Path, paths):
+        if not path.exists():
+            raise FileNotFoundError(f"there is no file {path} with counts to read")
         read = _read_entry if ".jsonl" in path.suffixes[-2:] else _read_row
         with opened(path) as file:
             for number, line in enumerate(file, start=1):

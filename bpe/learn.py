@@ -186,7 +186,7 @@ class Learner:
         next_id = self.next_id
         id = self._add_token(*map(ord, pair))
         del self._total[pair]
-        numbers = dict.fromkeys(self._where.pop(pair))  # a word with the pair twice is there twice
+        numbers = self._where.pop(pair)
         made = self._replace(pair, chr(id), numbers)
         if id == next_id:
             self._update(made)
@@ -202,17 +202,19 @@ class Learner:
         self.merges.append((left, right))
         return id
 
-    def _replace(self, pair: str, symbol: str, numbers: Mapping[int, None]) -> list[Made]:
+    def _replace(self, pair: str, symbol: str, numbers: list[int]) -> list[Made]:
         """Replace pair in these words, from left to right; what that does to its neighbours."""
         words = self.words
         lefts: dict[str, list[int]] = defaultdict(list)  # symbol before -> numbers of words
         rights: dict[str, list[int]] = defaultdict(list)
         between: list[int] = []  # where two merged pairs follow one another
-        for number in numbers:
+        once = dict.fromkeys(numbers)  # a word that has the pair twice is listed twice
+        may_repeat = len(once) < len(numbers)
+        for number in once:
             before, found, after = words[number].partition(pair)
             if not found:
                 continue
-            if pair in after:
+            if may_repeat and pair in after:
                 parts = words[number].split(pair)
                 words[number] = symbol.join(parts)
                 _neighbours(parts, number, lefts, rights, between)

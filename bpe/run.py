@@ -306,6 +306,8 @@ class _Run:
         return Result([tokenizers[size] for size in self.options.vocab_sizes], summary)
 
     def _held_out_compression(self, spec: Spec) -> float | None:
+        if not self.tally.held:
+            return None
         cache = PieceCache(spec, {id: token for token, id in spec.vocab.items()})
         num_tokens = sum(count * len(cache[piece]) for piece, count in self.tally.held.items())
         return _ratio(self.tally.num_held_bytes, num_tokens)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from os import PathLike
 from typing import Any
 
@@ -48,7 +49,7 @@ class Options:
         base = self._make_base()
         added = base.spec.added_tokens if self.cut_special_tokens else ()
         cutting = Cutting(base.spec.pre_tokenizer, base.spec.normalizer, added, self.lines)
-        Splitter(cutting)  # says what is wrong with a pattern
+        _splitter(cutting)  # says what is wrong with a pattern
         for name, value in (("rules", rules), ("base", base), ("cutting", cutting)):
             object.__setattr__(self, name, value)
         self._check_sizes()
@@ -154,8 +155,13 @@ def count_pieces(texts: Iterable[str], **options: Any) -> Counter[str]:
 def split_pieces(text: str, **options: Any) -> list[str]:
     """The pieces of one text, for an engine that counts them itself; options as count_pieces."""
     what, _ = split_options((), options)
-    lists = Splitter(what.cutting).pieces(text)
+    lists = _splitter(what.cutting).pieces(text)
     return [piece for pieces in lists for piece in pieces if piece]
+
+
+@lru_cache(maxsize=8)
+def _splitter(cutting: Cutting) -> Splitter:
+    return Splitter(cutting)
 
 
 def split_options(
