@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import glob
 import gzip
+import io
 import json
 import os
 import sys
@@ -262,15 +263,45 @@ def _open_zstandard() -> Opener:
             "reading .zst files needs Python 3.14 or the package zstandard; pip install zstandard, "
             "or decompress the file with zstd -d"
         ) from None
-    import io
 
     @contextmanager
     def open_file(path: Path) -> Iterator[BinaryIO]:
         with path.open("rb") as file:
-            raw = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-            yield io.BufferedReader(raw, CHUNK_SIZE)
+            yield io.BufferedReader(_Frames(file, zstandard.ZstdDecompressor), CHUNK_SIZE)
 
-    return open_file, (zstandard.ZstdError,)
+    return open_file, (EOFError, zstandard.ZstdError)
+
+
+class _Frames(io.RawIOBase):
+    """The bytes of all zstd frames of a file; EOFError if the last one is not whole.
+
+    The package's own reader ends silently where a file was cut off.
+    """
+
+    def __init__(self, file: BinaryIO, decompressor: Callable[[], Any]) -> None:
+        self._file, self._decompressor = file, decompressor
+        self._frame: Any = None
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._frame.unused_data if self._frame and self._frame.eof else b""
+            if self._frame is None or self._frame.eof:
+                data = data or self._file.read(CHUNK_SIZE)
+                if not data:
+                    return 0
+                self._frame = self._decompressor().decompressobj()
+            else:
+                data = self._file.read(CHUNK_SIZE)
+                if not data:
+                    raise EOFError("it ends in the middle of a frame")
+            self._ready = memoryview(self._frame.decompress(data))
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
 
 
 _COMPRESSED = {".gz": _open_gzip, ".zst": _open_zstd}
