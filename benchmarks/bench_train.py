@@ -3,11 +3,11 @@
     python -m benchmarks.bench_train [--rounds N] [--scaling] [--memory]
 
 Equality first: the merges are compared, then the seconds. The corpus is 10 MB of CPython's own
-library, in documents of 20,000 characters, and the same as one file read by line. Hugging Face uses
-its own threads, bytepair one process or two. bpeasy breaks ties in its own way and gigabpe splits
-as GPT-2 does, so their merges differ; they are shown for their speed. minbpe's textbook loop is
-written out here. --scaling trains on 1, 10 and 100 MB; --memory streams 100 MB and 1 GB. Blind
-spot: how good a vocabulary is.
+library: as documents of 20,000 characters, as one document, and as a file read by line. Hugging
+Face uses its own threads (one document keeps it to one), bytepair one process or two. bpeasy breaks
+ties in its own way and gigabpe splits as GPT-2 does, so their merges differ; they are shown for
+their speed. minbpe's textbook loop is written out here. --scaling trains on 1, 10 and 100 MB;
+--memory streams 100 MB and 1 GB. Blind spot: how good a vocabulary is.
 """
 
 from __future__ import annotations
@@ -54,7 +54,12 @@ def _respelled(text: str, number: int) -> str:
     return re.sub(r"[A-Za-z]{4,}", respell, text)
 
 
-def documents(text: str) -> list[str]:
+def documents(text: str, source: str = "documents") -> list[str] | None:
+    """The corpus in memory, or None where source is the path of a file."""
+    if source == "one":
+        return [text]
+    if source != "documents":
+        return None
     return [text[i : i + DOCUMENT] for i in range(0, len(text), DOCUMENT)]
 
 
@@ -67,11 +72,11 @@ def figures(seconds: float, merges: list[tuple[str, str]]) -> Figures:
 
 
 def bytepair(size: str, workers: str, source: str) -> Figures:
-    """source: documents in memory, or the path of a file that is read by line."""
+    """source: documents, one (document), or the path of a file that is read by line."""
     import bpe
     from bpe.formats import to_glyphs
 
-    texts = documents(corpus()) if source == "documents" else None
+    texts = documents(corpus(), source)
     start = perf_counter()
     if texts is None:
         trained = bpe.train_files(source, int(size), lines=True, workers=int(workers))
@@ -84,7 +89,7 @@ def bytepair(size: str, workers: str, source: str) -> Figures:
 
 def hugging_face(size: str, source: str) -> Figures:
     tokenizer, trainer = _hugging_face(int(size))
-    texts = documents(corpus()) if source == "documents" else None
+    texts = documents(corpus(), source)
     start = perf_counter()
     if texts is None:
         tokenizer.train([source], trainer)
@@ -208,10 +213,9 @@ def scaling(library: str, num_megabytes: str, size: str) -> Figures:
 
 
 def memory(num_megabytes: str) -> Figures:
-    """Peak memory of this process and its helper on 10 MB of source that comes again and again."""
-    import resource
-
+    """Peak memory on 10 MB of source that comes again and again."""
     import bpe
+    from bpe.run import peak_memory
 
     def repeated(texts: list[str], times: int) -> Iterator[str]:
         for _ in range(times):
@@ -219,11 +223,7 @@ def memory(num_megabytes: str) -> Figures:
 
     start = perf_counter()
     bpe.train(repeated(documents(corpus()), int(num_megabytes) // 10), 8000, workers=2)
-    peaks = [
-        resource.getrusage(who).ru_maxrss * 1024 / 1e6
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    ]
-    return {"own": peaks[0], "helper": peaks[1], "seconds": perf_counter() - start}
+    return {"peak": peak_memory() / 1e6, "seconds": perf_counter() - start}
 
 
 # --- the tables ----------------------------------------------------------------------------------
@@ -254,6 +254,9 @@ def _contestants(size: int, path: str) -> dict[str, tuple[str, ...]]:
         OURS: ("bytepair", str(size), "2", "documents"),
         "bytepair, 1 process": ("bytepair", str(size), "1", "documents"),
         "HF BpeTrainer": ("hugging_face", str(size), "documents"),
+        "bytepair, one document, 2 processes": ("bytepair", str(size), "2", "one"),
+        "bytepair, one document, 1 process": ("bytepair", str(size), "1", "one"),
+        "HF BpeTrainer, one document": ("hugging_face", str(size), "one"),
         "bytepair by line, 2 processes": ("bytepair", str(size), "2", path),
         "bytepair by line, 1 process": ("bytepair", str(size), "1", path),
         "HF BpeTrainer, file": ("hugging_face", str(size), path),
@@ -270,7 +273,7 @@ def _compare(path: str, num_rounds: int, record: dict) -> None:
             if isinstance(rounds, str):
                 say(f"{name} is left out: {rounds}")
                 continue
-            theirs = results["HF BpeTrainer, file" if "line" in name else "HF BpeTrainer"]
+            theirs = results[_rival(name)]
             equal = _are_equal(rounds, theirs) if name.startswith("bytepair") else None
             seconds = median_of(rounds, "seconds")
             ratio = (
@@ -282,6 +285,13 @@ def _compare(path: str, num_rounds: int, record: dict) -> None:
             )
         header = [f"10 MB Python, {size:,} ids", "seconds", "HF's / its", "HF's merges"]
         print(table(header, rows) + "\n")
+
+
+def _rival(name: str) -> str:
+    """The contestant that gets the corpus in the same form."""
+    if "one document" in name:
+        return "HF BpeTrainer, one document"
+    return "HF BpeTrainer, file" if "line" in name or "file" in name else "HF BpeTrainer"
 
 
 def _are_equal(ours: list[Figures], theirs: list[Figures] | str) -> bool | None:
@@ -343,11 +353,8 @@ def _remember(record: dict) -> None:
     rows = []
     for num_megabytes, [peak] in results.items():
         record[f"memory/{num_megabytes}"] = peak
-        rows.append([
-            f"{num_megabytes} MB", f"{peak['own']:.0f} MB", f"{peak['helper']:.0f} MB",
-            f"{peak['seconds']:.1f}",
-        ])  # fmt: skip
-    print(table(["repeated corpus", "peak memory", "of the helper", "seconds"], rows) + "\n")
+        rows.append([f"{num_megabytes} MB", f"{peak['peak']:.0f} MB", f"{peak['seconds']:.1f}"])
+    print(table(["repeated corpus", "peak memory", "seconds"], rows) + "\n")
 
 
 if __name__ == "__main__":

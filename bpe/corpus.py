@@ -343,15 +343,16 @@ def utf8_length(text: str) -> int:
 
 def _parts_of(text: str, after: Position, last_cut: LastCut, where: str) -> Iterator[Chunk]:
     """A document in parts of about CHUNK_SIZE; `after` is the position behind its last one."""
-    start = 0
+    start, length = 0, CHUNK_SIZE
     try:
-        while len(text) - start > 2 * CHUNK_SIZE:
-            cut = last_cut(text[start : start + CHUNK_SIZE], 0)
+        while len(text) - start > 2 * length:
+            cut = last_cut(text[start : start + length], 0)
             if not cut:
-                break
+                length *= 2
+                continue
             part = text[start : start + cut]
             yield Chunk([part], utf8_length(part), None)
-            start += cut
+            start, length = start + cut, CHUNK_SIZE
         part = text[start:]
         yield Chunk([part], utf8_length(part), after)
     except UnicodeEncodeError as error:

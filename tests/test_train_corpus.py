@@ -77,6 +77,13 @@ def test_a_cut_is_never_in_an_added_token():
     assert text.index(" x") in places
 
 
+def test_a_stretch_without_a_cut_does_not_end_the_cutting():
+    text = "." * 3 * corpus.CHUNK_SIZE + " one two" * corpus.CHUNK_SIZE
+    found = read(Documents([text]))
+    assert "".join(texts_of(found)) == text
+    assert sum(len(chunk.texts[0]) < 2 * corpus.CHUNK_SIZE for chunk in found) > 4
+
+
 def test_no_cut_where_the_pattern_is_not_known():
     assert Splitter(cutting(r"a b|\w+")).last_cut("a b a b a b") == 0
 
