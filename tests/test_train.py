@@ -11,7 +11,7 @@ from slow_trainer import train as slow_train
 from tiny import GLYPH
 
 import bpe
-from bpe.learn import Rules
+from bpe.learn import Learner, Rules
 from bpe.spec import PATTERNS
 from bpe.trainer import split_options
 
@@ -146,6 +146,19 @@ def test_max_token_length_of_first_seen_is_plain():
     assert max(map(len, tokenizer.spec.vocab)) == 3
     tokenizer = bpe.train(corpus, 280, max_token_length=1, ties="first-seen")
     assert tokenizer.spec.merges == ()
+
+
+def test_a_merge_may_make_a_symbol_that_words_hold_already():
+    """A vocabulary that takes whole pieces without merging (Llama 3) has "ab" before a merge has.
+
+    Once (a, b) is merged, (ab, c) occurs 4 + 3 times, so it goes before (d, e) with 6.
+    """
+    tokens = {id: bytes([id]) for id in range(256)} | {256: b"ab"}
+    words, weights = [chr(256) + "c", "abc", "ab", "de"], [4, 3, 9, 6]
+    learner = Learner(words, weights, tokens, Rules(), reserved={}, next_id=257)
+    assert learner.learn(259)
+    assert learner.merges == [(97, 98), (256, 99), (100, 101)]
+    assert learner.num_tokens() == 4 + 3 + 9 + 6
 
 
 def test_counts_do_not_wrap():

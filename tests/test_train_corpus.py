@@ -187,7 +187,7 @@ def test_jsonl(tmp_path):
     assert texts_of(read(find_files(path, errors="replace"))) == ["one", "\ufffd"]
 
 
-@pytest.mark.parametrize("before", [0, 1, corpus.CHUNK_SIZE - 2, corpus.CHUNK_SIZE, 100_000])
+@pytest.mark.parametrize("before", [0, 1, *(corpus.CHUNK_SIZE - n for n in range(5)), 100_000])
 def test_a_wrong_byte_is_named(before, tmp_path):
     """Also where a block ends inside of a character."""
     path = tmp_path / "a.txt"
@@ -234,6 +234,7 @@ def test_reading_goes_on_from_every_position(kind, tmp_path):
     assert len(positions) > 2
     for i in positions[:: max(len(positions) // 8, 1)]:
         rest = texts_of(read(whole, start=found[i].position))
+        assert rest == texts_of(found[i + 1 :])
         parts = [*texts_of(found[: i + 1]), *rest]
         assert Counter(p for text in parts for p in pieces(cut, text)) == everything
 
