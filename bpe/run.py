@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 30.0  # of work that a kill may cost
 TICK_SECONDS = 0.1  # between two reports of progress
 QUICK_SECONDS = 0.5  # a state that takes longer to write is not written on an interrupt
-PROCESS_BYTES = 48 << 20  # what a process takes before it has counted anything (measured)
+PROCESS_BYTES = 48 << 20  # what a process takes without a corpus: 21 MB measured, and some room
 LEAST_MEMORY = 128 << 20  # below this there is no room for any corpus
 
 Corpus = Documents | Files | Counter[str]

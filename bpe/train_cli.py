@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 0.7  # after Ctrl-C, to reach a moment when the state is whole
 LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
-MAX_VOCAB_SIZE_SHOWN = 3  # vocabularies in the summary for people
 
 EPILOG = """
 examples:
