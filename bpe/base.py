@@ -14,8 +14,8 @@ from functools import cached_property
 
 from bpe.formats.alphabet import ALPHABET, is_glyphs, to_bytes
 from bpe.learn import Learner, Rules
+from bpe.pieces import PieceCache
 from bpe.spec import PATTERNS, AddedToken, Normalize, Spec, Split
-from bpe.tokenizer import PieceCache
 
 GLYPH_ORDER = tuple(sorted(range(256), key=lambda byte: ALPHABET[byte]))
 NORMALIZERS = {None: (), "none": (), "nfc": (Normalize("NFC"),)}
@@ -47,7 +47,7 @@ class Base:
     def words(self, pieces: Sequence[str]) -> list[str]:
         """Each piece as its symbols, one character chr(id) for each."""
         if self.spec.merges:
-            cache = PieceCache(self.spec, self._tokens)
+            cache = PieceCache(self.spec)
             return ["".join(map(chr, cache[piece])) for piece in pieces]
         table = "".join(
             chr(self.spec.vocab.get(bytes([byte]), self.next_id)) for byte in range(256)
@@ -66,7 +66,7 @@ class Base:
     ) -> Learner:
         """A Learner of more merges, on words that have `merges` behind them."""
         return Learner(
-            words, weights, self._tokens, rules,
+            words, weights, self.spec.token_bytes, rules,
             reserved=self.reserved, next_id=self.next_id, merges=merges,
         )  # fmt: skip
 
@@ -77,10 +77,6 @@ class Base:
         made = [tokens[left] + tokens[right] for left, right in merges]
         vocab = dict(self.spec.vocab) | dict(zip(made, map(ids.__getitem__, made)))
         return replace(self.spec, vocab=vocab, merges=(*self.spec.merges, *merges))
-
-    @cached_property
-    def _tokens(self) -> dict[int, bytes]:
-        return {id: token for token, id in self.spec.vocab.items()}
 
 
 def new_base(special_tokens: Iterable[str], pattern: str, normalizer: str | None) -> Base:

@@ -29,8 +29,9 @@ from bpe.checkpoint import State, read_checkpoint, write_checkpoint
 from bpe.corpus import Chunk, Documents, Files, chunks
 from bpe.counts import Counting, PieceCounter
 from bpe.learn import Learner
+from bpe.pieces import PieceCache
 from bpe.spec import Spec
-from bpe.tokenizer import PieceCache, Tokenizer
+from bpe.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bpe.trainer import Options
@@ -308,7 +309,7 @@ class _Run:
     def _held_out_compression(self, spec: Spec) -> float | None:
         if not self.tally.held:
             return None
-        cache = PieceCache(spec, {id: token for token, id in spec.vocab.items()})
+        cache = PieceCache(spec)
         num_tokens = sum(count * len(cache[piece]) for piece, count in self.tally.held.items())
         return _ratio(self.tally.num_held_bytes, num_tokens)
 
