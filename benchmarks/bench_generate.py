@@ -1,12 +1,13 @@
-"""SmolLM2-135M -> tokens per second of prefill and decode: bytepair beside mlx-lm and llama.cpp.
+"""a model -> tokens per second of prefill and decode: bytepair beside its peers.
 
-    python -m benchmarks.bench_generate [--rounds N] [--tokens 256]
+    python -m benchmarks.bench_generate [--model smollm2|qwen3-0.6b] [--rounds N] [--tokens 256]
 
-All run the same weights: the packaged GGUF file, which mlx-lm gets as safetensors and llama.cpp
-both as it is (Q4_1) and dequantized to float32. Equality first: the float32 contestants must give
-the same greedy ids. The ceiling is our own model's matrix products alone. Needs the extra
-`compare`, and llama-cpp-python for llama.cpp; who is not installed is left out and named. Blind
-spot: text.
+All run the same weights. SmolLM2-135M is the packaged GGUF file, which the others get as
+safetensors and llama.cpp both as it is (Q4_1) and dequantized to float32. Qwen3-0.6B has that
+model's shape and random values. Equality first: the float32 contestants must give the same greedy
+ids. The ceiling is our own model's matrix products alone. Needs the extra `compare`; also
+llama-cpp-python for llama.cpp and torch for transformers. Who is not installed is left out and
+named. Blind spot: text.
 """
 
 from __future__ import annotations
@@ -52,49 +53,91 @@ def timed(stream, num_tokens: int) -> Figures:
 
 
 def bytepair(path: str, num_tokens: str, dtype: str) -> Figures:
-    import model
+    import mlx.core as mx
 
-    m, n = model.load(path, dtype=dtype), int(num_tokens)
-    list(model.generate(m, prompt_ids(8), max_tokens=2))
-    measured = timed(model.generate(m, prompt_ids(n), max_tokens=NUM_DECODED), n)
+    import model
     from model import blas
 
-    return measured | {"blas": str(blas.enable()), "products_seconds": products_seconds(m)}
+    start, n = perf_counter(), int(num_tokens)
+    m = model.load(path, dtype=dtype)
+    list(model.generate(m, prompt_ids(8), max_tokens=1))
+    first = perf_counter() - start
+    measured = timed(model.generate(m, prompt_ids(n), max_tokens=NUM_DECODED), n)
+    return measured | {
+        "load_and_first_seconds": first,
+        "peak_bytes": mx.get_peak_memory(),
+        "blas": str(blas.enable()),
+        "products_seconds": products_seconds(m),
+    }
 
 
 def products_seconds(m) -> float:
     """Seconds of one decode step's matrix products, done alone on ready inputs: the ceiling."""
     import mlx.core as mx
-    from mlx import nn
 
-    layers = [layer for _, layer in m.named_modules() if isinstance(layer, nn.Linear)]
-    inputs = {layer.weight.shape[1]: None for layer in layers}
-    inputs |= {
-        size: mx.random.normal((1, 1, size), dtype=m.model.norm.weight.dtype) for size in inputs
-    }
-    mx.eval(list(inputs.values()))
-    last = mx.random.normal((1, 1, m.config.hidden_size), dtype=m.model.norm.weight.dtype)
-    head = [] if hasattr(m, "lm_head") else [m.model.embed_tokens.as_linear]
+    dtype = m.model.norm.weight.dtype
+    widths = {m.config.hidden_size, m.config.intermediate_size}
+    widths |= {m.config.num_attention_heads * m.config.head_dim}
+    rows = {width: mx.random.normal((1, 1, width), dtype=dtype) for width in widths}
+    x = rows[m.config.hidden_size]
+    mx.eval(list(rows.values()))
+
+    def products():
+        for block in m.model.layers:
+            attention, mlp = block.self_attn, block.mlp
+            yield attention._qkv(x, attention.q_proj, attention.k_proj, attention.v_proj)
+            yield attention.o_proj(rows[m.config.num_attention_heads * m.config.head_dim])
+            yield mlp._gate_up(x, mlp.gate_proj, mlp.up_proj)
+            yield mlp.down_proj(rows[m.config.intermediate_size])
+        yield m.head(x)
+
     times = []
     for _ in range(12):
         start = perf_counter()
-        mx.eval([layer(inputs[layer.weight.shape[1]]) for layer in layers], [h(last) for h in head])
+        mx.eval(list(products()))
         times.append(perf_counter() - start)
     return statistics.median(times[2:])
 
 
-def mlx_lm(directory: str, num_tokens: str, dtype: str) -> Figures:
+def mlx_lm(directory: str, num_tokens: str, dtype: str, blas: str = "its own") -> Figures:
+    """blas: "ours" gives it the library that model/blas.py finds."""
     import mlx.core as mx
+
+    if blas == "ours":
+        import model.blas
+
+        model.blas.enable()
     from mlx_lm.generate import generate_step
     from mlx_lm.utils import load_model
 
+    start, n = perf_counter(), int(num_tokens)
     m, _ = load_model(Path(directory))
     m.set_dtype(getattr(mx, dtype))
     mx.eval(m.parameters())
-    n = int(num_tokens)
+    load_seconds = perf_counter() - start
 
     def stream(ids, max_tokens):
         return (id for id, _ in generate_step(mx.array(ids), m, max_tokens=max_tokens))
+
+    list(stream(prompt_ids(8), 2))
+    return timed(stream(prompt_ids(n), NUM_DECODED), n) | {"load_seconds": load_seconds}
+
+
+def transformers(directory: str, num_tokens: str) -> Figures:
+    """torch in float32, with as many threads as it takes by itself."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    n = int(num_tokens)
+    m = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+
+    def stream(ids, max_tokens):
+        new, cache = torch.tensor([ids]), None
+        for _ in range(max_tokens):
+            with torch.inference_mode():
+                out = m(new, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            new, cache = out.logits[:, -1].argmax(-1, keepdim=True), out.past_key_values
+            yield new.item()
 
     list(stream(prompt_ids(8), 2))
     return timed(stream(prompt_ids(n), NUM_DECODED), n)
@@ -126,11 +169,13 @@ def as_directory(gguf: Path, directory: Path) -> str:
 
     m = model.load(gguf, dtype="float32")
     c = m.config
-    mx.save_safetensors(str(directory / "model.safetensors"), dict(tree_flatten(m.parameters())))
+    weights = dict(tree_flatten(m.parameters()))
+    mx.save_safetensors(str(directory / "model.safetensors"), weights, metadata={"format": "pt"})
     (directory / "config.json").write_text(
         json.dumps(
             {
-                "model_type": "llama", "hidden_size": c.hidden_size,
+                "model_type": "llama", "architectures": ["LlamaForCausalLM"],
+                "hidden_size": c.hidden_size,
                 "num_hidden_layers": c.num_hidden_layers, "intermediate_size": c.intermediate_size,
                 "num_attention_heads": c.num_attention_heads, "rms_norm_eps": c.rms_norm_eps,
                 "vocab_size": c.vocab_size, "num_key_value_heads": c.num_key_value_heads,
@@ -139,6 +184,34 @@ def as_directory(gguf: Path, directory: Path) -> str:
             }
         )
     )  # fmt: skip
+    return str(directory)
+
+
+QWEN3_06B = {
+    "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024,
+    "num_hidden_layers": 28, "intermediate_size": 3072, "num_attention_heads": 16,
+    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 40960, "rope_theta": 1000000.0, "rope_scaling": None,
+    "tie_word_embeddings": True, "attention_bias": False, "hidden_act": "silu",
+    "torch_dtype": "bfloat16", "bos_token_id": 151643, "eos_token_id": 151645,
+}  # fmt: skip
+
+
+def as_random_qwen3(directory: Path) -> str:
+    """A directory with Qwen3-0.6B's shape in bfloat16, with values of a usual spread."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    from model.config import Config
+    from model.transformer import Transformer
+
+    m = Transformer(Config.from_dict(QWEN3_06B))
+    weights = {}
+    for number, (name, array) in enumerate(tree_flatten(m.parameters())):
+        value = mx.random.normal(array.shape, key=mx.random.key(number)) * 0.02
+        weights[name] = (value + 1 if array.ndim == 1 else value).astype(mx.bfloat16)
+    mx.save_safetensors(str(directory / "model.safetensors"), weights, metadata={"format": "pt"})
+    (directory / "config.json").write_text(json.dumps(QWEN3_06B))
     return str(directory)
 
 
@@ -161,23 +234,38 @@ def as_float32_gguf(gguf: Path, path: Path) -> str | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--model", choices=list(CONTESTANTS), default="smollm2")
     parser.add_argument("--tokens", type=int, default=256, help="prompt length (default: 256)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        contestants = make_contestants(Path(folder), str(options.tokens))
+        contestants = CONTESTANTS[options.model](Path(folder), str(options.tokens))
         results = run_rounds("benchmarks.bench_generate", contestants, options.rounds)
-    report(results, options.tokens)
+    report(results, options.tokens, options.model)
 
 
-def make_contestants(folder: Path, num_tokens: str) -> dict[str, tuple[str, ...]]:
+def qwen3_contestants(folder: Path, num_tokens: str) -> dict[str, tuple[str, ...]]:
+    directory = as_random_qwen3(folder)
+    return {OURS: ("bytepair", directory, num_tokens, "float32")} | peers(directory, num_tokens)
+
+
+def peers(directory: str, num_tokens: str) -> dict[str, tuple[str, ...]]:
+    """Those that read a safetensors directory."""
+    return {
+        PEER: ("mlx_lm", directory, num_tokens, "bfloat16"),
+        "mlx-lm float32": ("mlx_lm", directory, num_tokens, "float32"),
+        "mlx-lm float32, our BLAS": ("mlx_lm", directory, num_tokens, "float32", "ours"),
+        "transformers float32": ("transformers", directory, num_tokens),
+    }
+
+
+def smollm2_contestants(folder: Path, num_tokens: str) -> dict[str, tuple[str, ...]]:
     from pipeline import source
 
     gguf = source.packaged_model(say)
     directory = as_directory(gguf, folder)
     contestants = {
         OURS: ("bytepair", str(gguf), num_tokens, "float32"),
-        PEER: ("mlx_lm", directory, num_tokens, "bfloat16"),
-        "mlx-lm float32": ("mlx_lm", directory, num_tokens, "float32"),
+        **peers(directory, num_tokens),
         "llama.cpp Q4_1": ("llama_cpp", str(gguf), num_tokens),
     }
     float32 = as_float32_gguf(gguf, folder / "float32.gguf")
@@ -186,7 +274,10 @@ def make_contestants(folder: Path, num_tokens: str) -> dict[str, tuple[str, ...]
     return contestants
 
 
-def report(results: dict[str, list[Figures] | str], num_tokens: int) -> None:
+CONTESTANTS = {"smollm2": smollm2_contestants, "qwen3-0.6b": qwen3_contestants}
+
+
+def report(results: dict[str, list[Figures] | str], num_tokens: int, model: str) -> None:
     """Equality, the table, the ceiling; the last line is JSON."""
     rows, record = [], {}
     ours = results[OURS]
@@ -216,10 +307,27 @@ def report(results: dict[str, list[Figures] | str], num_tokens: int) -> None:
     products = median_of(ours, "products_seconds")
     share = products * median_of(ours, "decode_tokens_per_second")
     print(f"\nmatrix products alone: {1 / products:.1f} tokens/s; {share:.0%} of our decode time")
+    first, peak = median_of(ours, "load_and_first_seconds"), median_of(ours, "peak_bytes")
+    print(f"load and first token: {first:.2f} s, peak memory {peak / 1e9:.2f} GB")
+    if not isinstance(results[PEER], str):
+        print(f"{PEER} loads in {median_of(results[PEER], 'load_seconds'):.2f} s")
     print(f"BLAS: {ours[0]['blas']}")
-    packages = versions("mlx", "mlx-lm", "llama-cpp-python", "scipy-openblas32")
+    packages = versions(
+        "mlx", "mlx-lm", "torch", "transformers", "llama-cpp-python", "scipy-openblas32"
+    )
     record |= {"products_tokens_per_second": 1 / products, "blas": ours[0]["blas"]}
-    print(json.dumps({"suite": "generate", "machine": machine(), "versions": packages, **record}))
+    record |= {"load_and_first_seconds": first, "peak_bytes": peak}
+    print(
+        json.dumps(
+            {
+                "suite": "generate",
+                "model": model,
+                "machine": machine(),
+                "versions": packages,
+                **record,
+            }
+        )
+    )
 
 
 def equal_beginning(a: list[int], b: list[int]) -> int:

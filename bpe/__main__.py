@@ -1,6 +1,6 @@
-"""command line -> ids or text on stdout: python -m bpe encode | decode | count.
+"""command line -> ids or text on stdout: python -m bpe encode | decode | count | train.
 
-With lab/cli.py the only file of bpe that prints. Blind spot: how a tokenizer works.
+With lab/cli.py and train_cli.py the only file of bpe that prints. Blind spot: tokenizing itself.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from bpe import train_cli
 from bpe.lab import cli as lab_cli
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def make_parser() -> argparse.ArgumentParser:
     decode.add_argument("ids", nargs="*", help="ids; none reads them from stdin")
     decode.add_argument("--skip-special", action="store_true", help="leave special tokens out")
     lab_cli.add_commands(lambda *about: _command(commands, *about))
+    train_help = "learn a vocabulary from a corpus"
+    train_cli.add_arguments(
+        commands.add_parser("train", help=train_help, description=train_help.capitalize() + ".")
+    )
     return parser
 
 
@@ -77,8 +82,13 @@ def _command(
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
     options = make_parser().parse_args(arguments)
+    if options.command == "train" and (problem := train_cli.check_arguments(options)):
+        options.complain(problem)
+    commands = {
+        "encode": _encode, "decode": _decode, "count": _count, "train": train_cli.train,
+    }  # fmt: skip
     try:
-        run = {"encode": _encode, "decode": _decode, "count": _count}.get(options.command)
+        run = commands.get(options.command)
         code = run(options) if run else lab_cli.run(options, load, _texts)
         sys.stdout.flush()
         return code or 0

@@ -10,11 +10,28 @@ Shapes stand at the end of the line that makes them, in these letters:
     D head size, E experts, V vocabulary rows
 """
 
+from model.batch import Batch, generate_batch
 from model.cache import KVCache
+from model.cache_file import load_cache, save_cache
 from model.config import Config
-from model.generate import generate
+from model.generate import Token, generate
 from model.load import load
-from model.sample import make_sampler
+from model.sample import make_processors, make_sampler
+from model.session import Session
 from model.transformer import Transformer
 
-__all__ = ["Config", "KVCache", "Transformer", "generate", "load", "make_sampler"]
+__all__ = [
+    "Batch",
+    "Config",
+    "KVCache",
+    "Session",
+    "Token",
+    "Transformer",
+    "generate",
+    "generate_batch",
+    "load",
+    "load_cache",
+    "make_processors",
+    "make_sampler",
+    "save_cache",
+]

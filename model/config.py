@@ -21,7 +21,9 @@ FLOAT_TYPES = ("float32", "float16", "bfloat16")
 class Family:
     """What every checkpoint of a model_type has and config.json doesn't say.
 
-    A bias is True, False, or the name of the config.json key that decides.
+    A bias is True, False, or the name of the config.json key that decides. sliding_switch: the
+    key that turns sliding windows on where no layer_types are given; sliding_start: the key of the
+    first layer that has one, None where all have.
     """
 
     qk_norm: bool = False
@@ -29,13 +31,17 @@ class Family:
     o_bias: bool | str = "attention_bias"
     mlp_bias: bool | str = False
     experts: bool = False
+    sliding_switch: str | None = None
+    sliding_start: str | None = None
 
 
+_UPPER_LAYERS = {"sliding_switch": "use_sliding_window", "sliding_start": "max_window_layers"}
 FAMILIES: dict[str, Family] = {  # model_type -> Family
     "llama": Family(mlp_bias="mlp_bias"),
-    "qwen2": Family(qkv_bias=True, o_bias=False),
-    "qwen3": Family(qk_norm=True),
-    "qwen3_moe": Family(qk_norm=True, experts=True),
+    "qwen2": Family(qkv_bias=True, o_bias=False, **_UPPER_LAYERS),
+    "qwen3": Family(qk_norm=True, **_UPPER_LAYERS),
+    "qwen3_moe": Family(qk_norm=True, experts=True, sliding_switch="use_sliding_window"),
+    "mistral": Family(qkv_bias=False, o_bias=False, sliding_switch="sliding_window"),
 }
 
 
@@ -43,8 +49,9 @@ FAMILIES: dict[str, Family] = {  # model_type -> Family
 class Config:
     """A decoder's measurements. Field names are config.json's where it has one.
 
-    sparse_layers: the layers whose MLP is a mixture of experts. dtype: what the weights were
-    published in, None where the description doesn't say.
+    sparse_layers: the layers whose MLP is a mixture of experts. sliding_layers: those whose
+    queries see the last sliding_window positions only, their own included. dtype: what the weights
+    were published in, None where the description doesn't say.
     """
 
     model_type: str
@@ -66,6 +73,8 @@ class Config:
     dtype: str | None = None
     bos_token_ids: tuple[int, ...] = ()
     eos_token_ids: tuple[int, ...] = ()
+    sliding_layers: tuple[int, ...] = ()
+    sliding_window: int = 0
     sparse_layers: tuple[int, ...] = ()
     num_experts: int = 0
     num_experts_per_tok: int = 0
@@ -74,7 +83,8 @@ class Config:
 
     def __post_init__(self) -> None:
         _check_family(self.model_type)
-        for name in _SIZES + (_EXPERT_SIZES if self.sparse_layers else ()):
+        sizes = _SIZES + (_EXPERT_SIZES if self.sparse_layers else ())
+        for name in sizes + (("sliding_window",) if self.sliding_layers else ()):
             _check_size(name, getattr(self, name))
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
@@ -104,6 +114,10 @@ class Config:
     def is_sparse(self, layer: int) -> bool:
         """Whether the layer's MLP is a mixture of experts."""
         return layer in self.sparse_layers
+
+    def window(self, layer: int) -> int | None:
+        """How many positions a query of the layer sees, its own included; None for all."""
+        return self.sliding_window if layer in self.sliding_layers else None
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Config":
@@ -137,6 +151,7 @@ class Config:
             dtype=_dtype(_first(raw.get("dtype"), raw.get("torch_dtype"))),
             bos_token_ids=_ids(raw, "bos_token_id"),
             eos_token_ids=_ids(raw, "eos_token_id"),
+            **_sliding_from_dict(raw, family),
             **(_experts_from_dict(raw) if family.experts else {}),
         )
 
@@ -154,13 +169,13 @@ class Config:
         a tied head are told by which tensors there are. rope_divisors: `rope_freqs.weight`.
         """
         arch = metadata.get("general.architecture")
-        _refuse_unsupported_gguf(metadata, arch)
+        family = _refuse_unsupported_gguf(metadata, arch)
         if "token_embd.weight" not in shapes:
             raise ValueError("tensor token_embd.weight is missing, so there is no vocabulary")
         raw = {key: metadata.get(f"{arch}.{name}") for key, name in _GGUF_OPTIONAL.items()}
         raw |= {key: _require(metadata, f"{arch}.{name}") for key, name in _GGUF_REQUIRED.items()}
         raw |= {
-            "model_type": arch,
+            "model_type": family,
             "vocab_size": shapes["token_embd.weight"][0],
             "tie_word_embeddings": "output.weight" not in shapes,
             "attention_bias": "blk.0.attn_q.bias" in shapes,
@@ -168,6 +183,7 @@ class Config:
             "bos_token_id": metadata.get("tokenizer.ggml.bos_token_id"),
             "eos_token_id": metadata.get("tokenizer.ggml.eos_token_id"),
             "rope_parameters": _rope_from_gguf(metadata, arch),
+            **(_experts_from_gguf(metadata, arch, shapes) if FAMILIES[family].experts else {}),
         }
         config = cls.from_dict(raw)
         rotated = metadata.get(f"{arch}.rope.dimension_count", config.head_dim)
@@ -198,17 +214,46 @@ def _refuse_unsupported(raw: Mapping[str, Any]) -> None:
     """Everything a config.json may turn on that would change the arithmetic."""
     if raw.get("hidden_act", "silu") != "silu":
         raise ValueError(f"hidden_act {raw['hidden_act']!r} is not supported, only 'silu'")
-    layer_types = [t for t in _list(raw, "layer_types") if t != "full_attention"]
-    if raw.get("use_sliding_window") or layer_types:
-        asked = f"layer_types {layer_types[0]!r}" if layer_types else "use_sliding_window"
-        raise ValueError(f"{asked}: sliding-window attention is not supported, only full attention")
-    for key in ("quantization", "quantization_config"):
-        if raw.get(key):
-            raise ValueError(
-                f"{key}: quantized checkpoints are not supported yet; use the unquantized one"
-            )
     if raw.get("partial_rotary_factor", 1.0) != 1.0:
         raise ValueError("partial_rotary_factor is not supported, only whole heads are rotated")
+
+
+_SLIDING, _FULL = "sliding_attention", "full_attention"
+
+
+def _sliding_from_dict(raw: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    """The layers that transformers gives a window, by layer_types or by the family's switch."""
+    num_layers = _require(raw, "num_hidden_layers")
+    _check_size("num_hidden_layers", num_layers)
+    given = _list(raw, "layer_types")
+    # transformers' default; null is none
+    window = raw.get("sliding_window", 4096 if family.sliding_switch else None)
+    if given:
+        _check_layer_types(given, num_layers)
+        layers = tuple(i for i, kind in enumerate(given) if kind == _SLIDING)
+    elif window is not None and _is_on(raw, family.sliding_switch):
+        start = _first(raw.get(family.sliding_start), 28) if family.sliding_start else 0
+        layers = tuple(range(_count(family.sliding_start, start), num_layers))
+    else:
+        layers = ()
+    if layers and (window is None or raw.get("use_sliding_window") is False):
+        raise ValueError(
+            f"layer_types has {_SLIDING}, but there is no sliding_window or use_sliding_window is"
+            " false; the two contradict each other"
+        )
+    return {"sliding_layers": layers, "sliding_window": window} if layers else {}
+
+
+def _check_layer_types(given: list, num_layers: int) -> None:
+    if other := [kind for kind in given if kind not in (_SLIDING, _FULL)]:
+        raise ValueError(f"layer_types {other[0]!r} is not supported, only {_FULL} and {_SLIDING}")
+    if len(given) != num_layers:
+        raise ValueError(f"layer_types lists {len(given)} layers, but there are {num_layers}")
+
+
+def _is_on(raw: Mapping[str, Any], switch: str | None) -> bool:
+    """Mistral's switch is the window's own size."""
+    return switch == "sliding_window" or (switch is not None and _flag(raw, switch))
 
 
 def _rope_from_dict(raw: Mapping[str, Any], context: int) -> Rope:
@@ -292,7 +337,12 @@ def _experts_from_dict(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 # --- GGUF --------------------------------------------------------------------------------------
 
-_GGUF_ARCHITECTURES = ("llama", "qwen2", "qwen3")
+_GGUF_ARCHITECTURES = {  # GGUF's -> model_type
+    "llama": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3moe": "qwen3_moe",
+}
 _GGUF_REQUIRED = {  # config.json's key -> GGUF's, under the architecture's name
     "hidden_size": "embedding_length",
     "intermediate_size": "feed_forward_length",
@@ -306,6 +356,11 @@ _GGUF_OPTIONAL = {
     "head_dim": "attention.key_length",
     "rope_theta": "rope.freq_base",
 }
+_GGUF_EXPERTS = {
+    "num_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
+}
 _GGUF_ROPE = {
     "factor": "factor",
     "original_max_position_embeddings": "original_context_length",
@@ -317,14 +372,19 @@ _GGUF_REFUSED = (
     "attention.scale",
     "attn_logit_softcapping",
     "embedding_scale",
-    "expert_count",
+    "expert_gating_func",
+    "expert_group_count",
+    "expert_shared_count",
+    "expert_shared_feed_forward_length",
+    "expert_weights_scale",
     "logit_scale",
     "residual_scale",
     "rope.scale_linear",
 )
 
 
-def _refuse_unsupported_gguf(metadata: Mapping[str, Any], arch: Any) -> None:
+def _refuse_unsupported_gguf(metadata: Mapping[str, Any], arch: Any) -> str:
+    """-> the architecture's model_type."""
     if arch not in _GGUF_ARCHITECTURES:
         raise ValueError(
             f"architecture {arch!r} is not supported in GGUF files;"
@@ -334,8 +394,23 @@ def _refuse_unsupported_gguf(metadata: Mapping[str, Any], arch: Any) -> None:
     for key, value in metadata.items():
         asked = key.removeprefix(f"{arch}.")
         scaling = asked.startswith("rope.scaling.") and asked.split(".")[-1] not in known
-        if scaling or (asked in _GGUF_REFUSED and value):
+        expert = asked.startswith("expert_") and not FAMILIES[_GGUF_ARCHITECTURES[arch]].experts
+        if scaling or ((expert or asked in _GGUF_REFUSED) and value):
             raise ValueError(f"{key} = {value!r} is not supported")
+    return _GGUF_ARCHITECTURES[arch]
+
+
+def _experts_from_gguf(
+    metadata: Mapping[str, Any], arch: str, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Any]:
+    """Which layers are sparse is told by their tensors. That the chosen experts' weights are made
+    to sum to one is true of every published Qwen3-MoE, and few files say it."""
+    num_layers = _require(metadata, f"{arch}.block_count")
+    _check_size("num_hidden_layers", num_layers)
+    dense = [i for i in range(num_layers) if f"blk.{i}.ffn_gate_exps.weight" not in shapes]
+    given = {key: _require(metadata, f"{arch}.{name}") for key, name in _GGUF_EXPERTS.items()}
+    norm = metadata.get(f"{arch}.expert_weights_norm", True)
+    return given | {"norm_topk_prob": norm, "mlp_only_layers": dense}
 
 
 def _rope_from_gguf(metadata: Mapping[str, Any], arch: str) -> dict[str, Any]:
@@ -383,6 +458,13 @@ def _head_dim(width: Any, heads: Any) -> int:
     _check_size("hidden_size", width)
     _check_size("num_attention_heads", heads)
     return width // heads
+
+
+def _count(name: str | None, value: Any) -> int:
+    """A number of layers; 0 is one too."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} must be a number of layers, found {value!r}")
+    return value
 
 
 def _number(raw: Mapping[str, Any], key: str, default: float) -> float:

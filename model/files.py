@@ -1,7 +1,6 @@
 """A model's directory -> its JSON files, its weight files, and what their headers say.
 
-Every file is checked to be there and whole, by its header, before anything reads it; `load` reads
-the weights themselves with MLX.
+Every file is checked to be there and whole, by its header, before anything reads it.
 
 Blind spot: it doesn't know what a tensor is for.
 
@@ -16,19 +15,37 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+
 FLOAT_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}  # header's -> MLX's name
-_NUM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}  # per value
+PACKED_DTYPES = {"U32": "uint32", "U8": "uint8"}  # of quantized weights and their scales
+_DTYPES = FLOAT_DTYPES | PACKED_DTYPES
+NUM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "U32": 4, "U8": 1}  # per value
+NUM_BYTES |= {"I64": 8, "I32": 4, "I16": 2, "I8": 1, "BOOL": 1}
 _MAX_HEADER = 100_000_000  # bytes, the format's own limit
 _INDEX = "model.safetensors.index.json"
+_TORCH_INDEX = "pytorch_model.bin.index.json"
+WEIGHT_SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt")
+_NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state")  # what trainers leave
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor as its file's header describes it. dtype: "F32", "Q4_1", ..."""
+    """A tensor as its file's header describes it. dtype: "F32", "U32", "Q4_1", ..."""
 
     file: Path
     dtype: str
     shape: tuple[int, ...]
+    num_bytes: int
+
+
+def to_array(view: memoryview, dtype: str, shape: tuple[int, ...]) -> mx.array:
+    """A copy of raw numbers. Raises ValueError for a dtype that no weight here has."""
+    if dtype not in _DTYPES:
+        raise ValueError(f"a tensor is stored as {dtype}, not one of {', '.join(_DTYPES)}")
+    if not view.nbytes:
+        return mx.zeros(shape, getattr(mx, _DTYPES[dtype]))
+    return mx.array(view).view(getattr(mx, _DTYPES[dtype])).reshape(shape)
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -48,18 +65,42 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """model.safetensors, else the shards that the index names."""
-    single, index = directory / "model.safetensors", directory / _INDEX
-    if single.exists():
-        return [single]
-    if index.exists():
-        return _shards(index)
-    if torch := sorted(f.name for s in ("bin", "pth", "pt") for f in directory.glob(f"*.{s}")):
+    """The files that hold the weights: safetensors before .npz before PyTorch's, a single file
+    before the shards that an index names."""
+    for single, index in (
+        ("model.safetensors", _INDEX),
+        ("consolidated.safetensors", ""),
+        ("model.npz", ""),
+        ("weights.npz", ""),
+        ("pytorch_model.bin", _TORCH_INDEX),
+    ):
+        if (directory / single).exists():
+            return [directory / single]
+        if index and (directory / index).exists():
+            return _shards(directory / index)
+    if consolidated := sorted(directory.glob("consolidated.*.pth")):
+        return consolidated
+    return [_only_weights(directory)]
+
+
+def _only_weights(directory: Path) -> Path:
+    """A file of some other name, if there is just one."""
+    found = sorted(
+        file
+        for file in directory.iterdir()
+        if file.suffix in WEIGHT_SUFFIXES and not file.name.startswith(_NOT_WEIGHTS)
+    )
+    if not found:
         raise FileNotFoundError(
-            f"{directory} has only PyTorch weights ({torch[0]}{and_others(torch)}), which can run"
-            " code when read; use a safetensors or GGUF version of the model"
+            f"{directory} has no weights: neither model.safetensors nor {_INDEX}, nor an .npz or"
+            " PyTorch file"
         )
-    raise FileNotFoundError(f"{directory} has no weights: neither model.safetensors nor {_INDEX}")
+    if len(found) > 1:
+        raise ValueError(
+            f"{directory} has {len(found)} files with weights ({found[0].name}, {found[1].name}"
+            f" ...) and no {_INDEX} that says which belong together; pass the one you mean"
+        )
+    return found[0]
 
 
 def _shards(index: Path) -> list[Path]:
@@ -130,13 +171,28 @@ def _check_length(file: Path, expected: int, found: int) -> None:
 
 def _check_entry(file: Path, name: str, entry: dict) -> Stored:
     dtype, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-    if dtype not in FLOAT_DTYPES:
-        readable = ", ".join(FLOAT_DTYPES)
+    if dtype not in _DTYPES:
+        readable = ", ".join(_DTYPES)
         raise ValueError(f"{file}: tensor {name} is stored as {dtype}, not one of {readable}")
-    if end - start != prod(shape) * _NUM_BYTES[dtype]:
+    if end - start != prod(shape) * NUM_BYTES[dtype]:
         raise ValueError(f"{file}: tensor {name} has {end - start} bytes for {dtype} {shape}")
-    return Stored(file, dtype, shape)
+    return Stored(file, dtype, shape, end - start)
 
 
 def and_others(names: list[str]) -> str:
     return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+
+
+class SafetensorsFile:
+    """One .safetensors file. tensors: name -> Stored."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.tensors = dict(read_header(path))
+        self._arrays: dict[str, mx.array] | None = None  # each read from disk when evaluated
+
+    def read(self, name: str) -> mx.array:
+        """The tensor, which can be read once."""
+        if self._arrays is None:
+            self._arrays = mx.load(str(self._path))
+        return self._arrays.pop(name)  # so that nothing else keeps it in memory

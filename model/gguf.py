@@ -1,12 +1,13 @@
-"""A .gguf file -> metadata, tensor descriptions and, one at a time, tensors in float32.
+"""A .gguf file -> metadata, tensor descriptions and, one at a time, tensors.
 
-Formats F32, F16, BF16, Q4_0, Q4_1 and Q8_0; any other is refused by name. Arrays that describe
-the tokenizer are stepped over, not read: `bpe` has its own small metadata reader, because the
-two packages must not know each other.
+A tensor comes in float32, or repacked for MLX's quantized products where MLX has the same kind of
+groups (`packed_bits`). What formats there are and how their blocks look is gguf_blocks.py's.
+Arrays that describe the tokenizer are stepped over, not read: `bpe` has its own small metadata
+reader, because the two packages must not know each other.
 
 Blind spot: it doesn't know what the tensors mean; names are GGUF's until `checkpoint_name`.
 
-Source: the GGUF specification in ggml's docs/gguf.md, block layouts in ggml-common.h.
+Source: the GGUF specification in ggml's docs/gguf.md.
 """
 
 import mmap
@@ -19,18 +20,8 @@ from typing import Any
 
 import mlx.core as mx
 
-# ggml type -> (name, values per block, bytes per block)
-_FORMATS = {
-    0: ("F32", 1, 4),
-    1: ("F16", 1, 2),
-    2: ("Q4_0", 32, 18),
-    3: ("Q4_1", 32, 20),
-    8: ("Q8_0", 32, 34),
-    30: ("BF16", 1, 2),
-}
-# What people's files hold most often, to refuse it by its name.
-_OTHER_FORMATS = {6: "Q5_0", 7: "Q5_1", 20: "IQ4_NL", 23: "IQ4_XS", 39: "MXFP4"}
-_OTHER_FORMATS |= dict(enumerate(["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"], start=10))
+from model.gguf_blocks import FORMATS, OTHER_FORMATS, Format, dequantize, format_of, repack
+
 # metadata value type -> struct code
 _SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -48,7 +39,7 @@ class TensorInfo:
 
 
 class GGUF:
-    """An open GGUF file, mapped into memory.
+    """A GGUF file, its header mapped into memory.
 
     metadata: key -> value, without the arrays under `tokenizer.`. tensors: name -> TensorInfo.
     Raises ValueError if the file is not GGUF, is truncated, or holds an unsupported format.
@@ -56,7 +47,7 @@ class GGUF:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        with open(self.path, "rb") as file:
+        with self.path.open("rb") as file:
             if file.seek(0, 2) < 24:
                 raise ValueError(f"{self.path} is too short for a GGUF header: {file.tell()} bytes")
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -69,10 +60,22 @@ class GGUF:
     def read(self, name: str) -> mx.array:
         """The tensor in float32, dequantized by its format's formula; lazy until evaluated."""
         info = self.tensors[name]
-        view = memoryview(self._bytes)[info.start : info.start + info.num_bytes]
-        _, _, block_bytes = next(f for f in _FORMATS.values() if f[0] == info.format)
-        blocks = mx.array(view).reshape(-1, block_bytes)
-        return _DECODERS[info.format](blocks).reshape(info.shape)
+        return dequantize(info.format, self._blocks(info)).reshape(info.shape)
+
+    def read_packed(self, name: str) -> dict[str, mx.array]:
+        """`weight`, `scales` and `biases` (float32) as mx.quantize would give them for the same
+        values in groups of 32, of a tensor whose format has `packed_bits`. Lazy."""
+        info = self.tensors[name]
+        parts = repack(info.format, self._blocks(info))
+        return {part: array.reshape(*info.shape[:-1], -1) for part, array in parts.items()}
+
+    def _blocks(self, info: TensorInfo) -> mx.array:
+        """(blocks, bytes per block) uint8."""
+        # Not from the mapping: its pages would count as the process's memory.
+        with self.path.open("rb") as file:
+            file.seek(info.start)
+            content = file.read(info.num_bytes)
+        return mx.array(memoryview(content)).reshape(-1, format_of(info.format).block_bytes)
 
     def _read_header(self) -> tuple[int, int]:
         magic, version = self._unpack("4sI")
@@ -121,11 +124,11 @@ class GGUF:
         data = -(-self._position // alignment) * alignment
         infos = {}
         for name, shape, kind, offset in entries:
-            format_name, per_block, block_bytes = self._format(name, kind)
-            if not shape or shape[-1] % per_block:
+            stored = self._format(name, kind)
+            if not shape or shape[-1] % stored.per_block:
                 raise ValueError(f"{self.path}: {name} has shape {shape}, not whole blocks")
-            size = prod(shape) // per_block * block_bytes
-            infos[name] = TensorInfo(name, format_name, shape, data + offset, size)
+            size = prod(shape) // stored.per_block * stored.block_bytes
+            infos[name] = TensorInfo(name, stored.name, shape, data + offset, size)
         end = max((info.start + info.num_bytes for info in infos.values()), default=0)
         self._check_size(end)
         return infos
@@ -138,15 +141,15 @@ class GGUF:
         shape = self._unpack(f"{num_dims}Q")[::-1]
         return name, shape, *self._unpack("IQ")
 
-    def _format(self, name: str, kind: int) -> tuple[str, int, int]:
-        if kind not in _FORMATS:
-            found = _OTHER_FORMATS.get(kind, f"ggml type {kind}")
-            supported = ", ".join(f[0] for f in _FORMATS.values())
+    def _format(self, name: str, kind: int) -> Format:
+        if kind not in FORMATS:
+            found = OTHER_FORMATS.get(kind, f"ggml type {kind}")
+            supported = ", ".join(known.name for known in FORMATS.values())
             raise ValueError(
                 f"{self.path}: tensor {name} is stored as {found}, which can't be read; use a file"
                 f" with {supported}"
             )
-        return _FORMATS[kind]
+        return FORMATS[kind]
 
     def _unpack(self, code: str) -> tuple:
         start = self._skip(struct.calcsize("<" + code))
@@ -167,40 +170,6 @@ class GGUF:
             )
 
 
-# --- blocks (n, bytes per block) uint8 -> float32 ------------------------------------------------
-
-
-def _halves(blocks: mx.array) -> mx.array:
-    return blocks.view(mx.float16).astype(mx.float32)
-
-
-def _nibbles(packed: mx.array) -> mx.array:
-    """16 bytes -> 32 values: all the low halves, then all the high ones."""
-    return mx.concatenate([packed & 15, packed >> 4], axis=1).astype(mx.float32)
-
-
-def _q4_0(blocks: mx.array) -> mx.array:
-    return _halves(blocks[:, :2]) * (_nibbles(blocks[:, 2:]) - 8)
-
-
-def _q4_1(blocks: mx.array) -> mx.array:
-    return _halves(blocks[:, :2]) * _nibbles(blocks[:, 4:]) + _halves(blocks[:, 2:4])
-
-
-def _q8_0(blocks: mx.array) -> mx.array:
-    return _halves(blocks[:, :2]) * blocks[:, 2:].view(mx.int8).astype(mx.float32)
-
-
-_DECODERS = {
-    "F32": lambda blocks: blocks.view(mx.float32),
-    "F16": _halves,
-    "BF16": lambda blocks: blocks.view(mx.bfloat16).astype(mx.float32),
-    "Q4_0": _q4_0,
-    "Q4_1": _q4_1,
-    "Q8_0": _q8_0,
-}
-
-
 # --- names and row order -------------------------------------------------------------------------
 
 _NAMES = {
@@ -218,6 +187,10 @@ _NAMES = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",  # the router
+    "ffn_gate_exps": "mlp.experts.gate_proj",  # all experts in one tensor, from here on
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
 }
 
 

@@ -1,145 +1,163 @@
-"""A directory or a .gguf file -> Transformer, its weights read and checked.
+"""A directory, a .gguf or another weights file -> Transformer, its weights read and checked.
 
 Everything is checked from headers before a weight is read: that each file is there and whole,
-that the tensors' names and shapes are exactly those the description asks for.
+that the tensors' names, shapes and types are exactly those the description asks for, and that
+they fit into memory.
 
 Blind spot: it checks shapes, not values; a checkpoint with the right shapes and wrong numbers
 loads.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from model import blas
-from model.config import FLOAT_TYPES, Config
-from model.files import FLOAT_DTYPES, Stored, and_others, read_header, read_json, weight_files
-from model.gguf import GGUF, checkpoint_name, unpermute
+from model import blas, layout, memory
+from model.checkpoint import Checkpoint, described, open_checkpoint, unpacked
+from model.config import FLOAT_TYPES
+from model.files import FLOAT_DTYPES, NUM_BYTES, PACKED_DTYPES, Stored, and_others
 from model.moe import checkpoint_names
+from model.quantize import Scheme, matrices, prepare, schemes_of
 from model.transformer import Transformer
 
 _DTYPES = {name: getattr(mx, name) for name in FLOAT_TYPES}  # name -> MLX's type
 
 
-def load(path: str | Path, dtype: str | mx.Dtype | None = None) -> Transformer:
-    """Read a model: a directory with config.json and safetensors, or a .gguf file.
+def load(
+    path: str | Path,
+    dtype: str | mx.Dtype | None = None,
+    *,
+    quantized: bool | None = None,
+    force: bool = False,
+) -> Transformer:
+    """Read a model: a directory with config.json and weights, or a .gguf file.
+
+    Weights are safetensors, .npz or PyTorch files; nothing in them is ever run. Meta's releases
+    have params.json instead of config.json.
 
     dtype: "float32", "float16", "bfloat16" or MLX's own. None is float32 on a CPU, where products
     of the shorter types are slow, and elsewhere what the checkpoint was published in; bfloat16 for
     quantized GGUF files, because some models' activations exceed float16's range.
 
+    quantized: None keeps MLX's quantized directories as they are and makes floats of GGUF files.
+    True keeps those GGUF formats packed that MLX computes with (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K,
+    Q5_K): less memory, slower on a CPU. False makes floats of everything.
+
+    force: load even if memory seems too small.
+
     Raises FileNotFoundError where something isn't there, ValueError where it is damaged,
-    unsupported or contradicts its description.
+    unsupported or contradicts its description, NotEnoughMemory (a RuntimeError) where the weights
+    won't fit.
     """
-    dtype = _check_dtype(dtype)
+    dtype = check_dtype(dtype)
     blas.enable()
-    checkpoint = _open(Path(path))
+    checkpoint = open_checkpoint(path, packed=quantized is True)
+    dtype = dtype or default_dtype(checkpoint)
+    fitted = fit(checkpoint, dtype, keep=quantized is not False)
+    if not force:
+        what = f"the weights of {path} as {dtype_name(dtype)}"
+        memory.check(num_bytes(fitted.model, dtype), what)
+    _fill(fitted, dtype)
+    return fitted.model
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A checkpoint, and the still empty model that its headers agree with.
+
+    names: parameter -> the tensors that make it. schemes: path of a quantized module -> its scheme.
+    num_parameters: as many as the model has unquantized.
+    """
+
+    checkpoint: Checkpoint
+    model: Transformer
+    names: Mapping[str, list[str]]
+    schemes: Mapping[str, Scheme]
+    num_parameters: int
+
+
+def fit(checkpoint: Checkpoint, dtype: mx.Dtype = mx.float32, *, keep: bool = True) -> Fitted:
+    """Build the model that is described and check every tensor against it, by headers alone.
+
+    dtype: what the activations will have. keep: leave quantized matrices quantized.
+    """
     m = Transformer(checkpoint.config)
-    names = _match(m, checkpoint)
-    dtype = dtype or _default_dtype(checkpoint)
-    m.load_weights([(name, _read(checkpoint, parts, dtype)) for name, parts in names.items()])
-    return m
+    num_parameters = sum(array.size for _, array in tree_flatten(m.parameters()))
+    schemes = described(
+        checkpoint.description, lambda: schemes_of(m, checkpoint.tensors, checkpoint.block)
+    )
+    if not keep:
+        shapes = {path: module.weight.shape for path, module in matrices(m).items()}
+        checkpoint, schemes = unpacked(checkpoint, schemes, shapes), {}
+    prepare(m, schemes, dtype)
+    return Fitted(checkpoint, m, _match(m, checkpoint), schemes, num_parameters)
 
 
-class Directory:
-    """config.json and model.safetensors, whole or in shards."""
-
-    def __init__(self, path: Path) -> None:
-        self.description = path / "config.json"
-        raw = read_json(self.description)
-        self.config = _config(self.description, lambda: Config.from_dict(raw))
-        files = weight_files(path)
-        self.tensors = {name: t for file in files for name, t in read_header(file)}
-        self._opened = {}  # file -> its arrays by name, each read from disk when evaluated
-
-    def own_dtype(self) -> str:
-        stored = self.tensors["model.embed_tokens.weight"].dtype
-        return self.config.dtype or FLOAT_DTYPES[stored]
-
-    def is_ignored(self, name: str) -> bool:
-        """Tensors that transformers ignores as well."""
-        tied = self.config.tie_word_embeddings and name == "lm_head.weight"
-        return tied or name.endswith("rotary_emb.inv_freq")
-
-    def read(self, name: str) -> mx.array:
-        file = self.tensors[name].file
-        if file not in self._opened:
-            self._opened[file] = mx.load(str(file))
-        return self._opened[file].pop(name)  # so that nothing else keeps it in memory
+def _fill(fitted: Fitted, dtype: mx.Dtype) -> None:
+    """Read the weights, and lay them out as this device multiplies them fastest."""
+    m, is_moved = fitted.model, layout.is_worthwhile(dtype)
+    head = "model.embed_tokens.weight" if m.config.tie_word_embeddings else "lm_head.weight"
+    weights = {}
+    # The head first: it is the largest, and while it is moved it is in memory twice.
+    for name in sorted(fitted.names, key=lambda name: name != head):
+        weights[name] = read(fitted, name, dtype)
+        if name == head and is_moved and _is_float(weights[name]):
+            weights[name] = layout.by_columns(weights[name])
+            mx.eval(weights[name])
+    m.load_weights(list(weights.items()))
+    weights.clear()
+    for block in m.model.layers if is_moved else ():
+        block.lay_out()
 
 
-class File:
-    """A .gguf file, its tensors under the checkpoint's names."""
-
-    def __init__(self, path: Path) -> None:
-        self.description = path
-        self._gguf = GGUF(path)
-        self._names = {checkpoint_name(name): name for name in self._gguf.tensors}
-        self.tensors = {
-            name: Stored(path, self._gguf.tensors[own].format, self._gguf.tensors[own].shape)
-            for name, own in self._names.items()
-        }
-        self.config = _config(path, self._make_config)
-
-    def own_dtype(self) -> str:
-        formats = {tensor.dtype for tensor in self.tensors.values()}
-        if formats - FLOAT_DTYPES.keys():
-            return "bfloat16"
-        return FLOAT_DTYPES[self.tensors["model.embed_tokens.weight"].dtype]
-
-    def is_ignored(self, name: str) -> bool:
-        return name == "rope_freqs.weight"  # already in the config
-
-    def read(self, name: str) -> mx.array:
-        array = self._gguf.read(self._names[name])
-        if self.config.model_type == "llama" and ".self_attn.q_proj." in name:
-            return unpermute(array, self.config.num_attention_heads)
-        if self.config.model_type == "llama" and ".self_attn.k_proj." in name:
-            return unpermute(array, self.config.num_key_value_heads)
-        return array
-
-    def _make_config(self) -> Config:
-        shapes = {name: info.shape for name, info in self._gguf.tensors.items()}
-        divisors = ()
-        if "rope_freqs.weight" in shapes:
-            divisors = tuple(self._gguf.read("rope_freqs.weight").tolist())
-        return Config.from_gguf(self._gguf.metadata, shapes, rope_divisors=divisors)
+def num_bytes(m: Transformer, dtype: mx.Dtype) -> int:
+    """The memory of all weights once their floats are of that type."""
+    arrays = (array for _, array in tree_flatten(m.parameters()))
+    return sum(a.size * (dtype.size if _is_float(a) else a.dtype.size) for a in arrays)
 
 
-def _open(path: Path) -> Directory | File:
-    if not path.exists():
-        raise FileNotFoundError(f"{path} doesn't exist; pass a model's directory or .gguf file")
-    if path.is_dir():
-        return Directory(path)
-    if path.suffix != ".gguf":
-        raise ValueError(
-            f"{path} is neither a directory nor a .gguf file; pass the directory that holds"
-            " config.json and the weights"
-        )
-    return File(path)
+def read(fitted: Fitted, name: str, dtype: mx.Dtype | None) -> mx.array:
+    """One parameter, in memory; dtype None leaves its type."""
+    arrays = [fitted.checkpoint.read(part) for part in fitted.names[name]]
+    arrays = [a.astype(dtype) if dtype is not None and _is_float(a) else a for a in arrays]
+    array = arrays[0] if len(arrays) == 1 else mx.stack(arrays)
+    mx.eval(array)  # one at a time, so that only one is in memory twice
+    return array
 
 
-def _config(file: Path, make: Callable[[], Config]) -> Config:
-    """The description's own errors, with its file's name in front."""
-    try:
-        return make()
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+def needed(checkpoint: Checkpoint) -> dict[str, Stored]:
+    """The tensors but for those that transformers ignores as well, or that the config has."""
+    tied = checkpoint.config.tie_word_embeddings
+    return {
+        name: tensor
+        for name, tensor in checkpoint.tensors.items()
+        if not (name.endswith("rotary_emb.inv_freq") or name in _ROTARY)
+        and not (tied and name.startswith("lm_head."))
+    }
 
 
-# --- names and shapes ----------------------------------------------------------------------------
+_ROTARY = ("rope_freqs.weight", "rope.freqs")  # GGUF's, Meta's
 
 
-def _match(m: Transformer, checkpoint: Directory | File) -> dict[str, list[str]]:
+def _is_float(array: mx.array) -> bool:
+    return mx.issubdtype(array.dtype, mx.floating)
+
+
+# --- names, shapes and types ---------------------------------------------------------------------
+
+
+def _match(m: Transformer, checkpoint: Checkpoint) -> dict[str, list[str]]:
     """Parameter -> the tensors that make it, after checking that all of them fit exactly."""
     names, expected = {}, {}
     for name, array in tree_flatten(m.parameters()):
-        names[name] = checkpoint_names(name, array.shape)
+        stacked = name in checkpoint.tensors
+        names[name] = [name] if stacked else checkpoint_names(name, array.shape)
         part = array.shape if names[name] == [name] else array.shape[1:]
-        expected |= dict.fromkeys(names[name], part)
-    found = {n: t for n, t in checkpoint.tensors.items() if not checkpoint.is_ignored(n)}
+        expected |= dict.fromkeys(names[name], (part, array.dtype))
+    found = needed(checkpoint)
     _check_missing(expected, found, checkpoint.description)
     for name, tensor in found.items():
         _check_tensor(name, tensor, expected.get(name), checkpoint.description)
@@ -153,16 +171,28 @@ def _check_missing(expected: dict, found: dict, description: Path) -> None:
         if missing == ["lm_head.weight"]:
             hint = '; if the head is the embedding, "tie_word_embeddings" must be true'
         raise ValueError(
-            f"{missing[0]} {expected[missing[0]]} is missing from the weights{and_others(missing)},"
-            f" though {description} describes it{hint}"
+            f"{missing[0]} {expected[missing[0]][0]} is missing from the"
+            f" weights{and_others(missing)}, though {description} describes it{hint}"
         )
 
 
-def _check_tensor(name: str, tensor: Stored, shape: tuple | None, description: Path) -> None:
-    if shape is None:
+def _check_tensor(name: str, tensor: Stored, wanted: tuple | None, description: Path) -> None:
+    if wanted is None:
         raise ValueError(
             f"{tensor.file}: tensor {name} {tensor.shape} has no place in the model that"
             f" {description} describes, and ignoring it would change the answers"
+        )
+    shape, dtype = wanted
+    if tensor.dtype in NUM_BYTES.keys() - FLOAT_DTYPES.keys() - PACKED_DTYPES.keys():
+        raise ValueError(
+            f"{tensor.file}: tensor {name} is stored as {tensor.dtype}, not one of"
+            f" {', '.join(FLOAT_DTYPES)}"
+        )
+    packed = {stored: getattr(mx, own) for stored, own in PACKED_DTYPES.items()}
+    if packed.get(tensor.dtype, mx.float32) != dtype:
+        raise ValueError(
+            f"{tensor.file}: tensor {name} is stored as {tensor.dtype}, and {dtype_name(dtype)} was"
+            " expected: a part of a quantized matrix is missing or belongs to another one"
         )
     if tensor.shape != shape:
         raise ValueError(
@@ -174,7 +204,7 @@ def _check_tensor(name: str, tensor: Stored, shape: tuple | None, description: P
 # --- dtypes --------------------------------------------------------------------------------------
 
 
-def _check_dtype(dtype: str | mx.Dtype | None) -> mx.Dtype | None:
+def check_dtype(dtype: str | mx.Dtype | None) -> mx.Dtype | None:
     if dtype is None or dtype in _DTYPES.values():
         return dtype
     if dtype not in _DTYPES:
@@ -182,13 +212,11 @@ def _check_dtype(dtype: str | mx.Dtype | None) -> mx.Dtype | None:
     return _DTYPES[dtype]
 
 
-def _default_dtype(checkpoint: Directory | File) -> mx.Dtype:
+def default_dtype(checkpoint: Checkpoint) -> mx.Dtype:
+    """float32 on CPUs, where products of the shorter types are slow, else the model's own."""
     on_cpu = mx.default_device().type == mx.DeviceType.cpu
-    return mx.float32 if on_cpu else _DTYPES[checkpoint.own_dtype()]
+    return mx.float32 if on_cpu else _DTYPES[checkpoint.dtype]
 
 
-def _read(checkpoint: Directory | File, names: list[str], dtype: mx.Dtype) -> mx.array:
-    arrays = [checkpoint.read(name).astype(dtype) for name in names]
-    array = arrays[0] if len(arrays) == 1 else mx.stack(arrays)
-    mx.eval(array)  # one at a time, so that only one is in memory twice
-    return array
+def dtype_name(dtype: mx.Dtype) -> str:
+    return str(dtype).removeprefix("mlx.core.")

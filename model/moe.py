@@ -1,7 +1,8 @@
 """hidden states -> the weighted sum of a few experts' answers for each token.
 
-Blind spot: it doesn't balance the load between experts (that is training), and on a CPU it runs
-one small product per token and expert, however many tokens share an expert.
+Many tokens are sorted by expert, so that a GPU reads each expert once. Blind spot: it doesn't
+balance the load between experts (that is training), and on a CPU MLX still runs one small product
+per token and expert.
 
 Source: the Qwen3-MoE layer of the Hub's checkpoints (softmax over all experts, then the top k).
 """
@@ -10,6 +11,9 @@ import mlx.core as mx
 from mlx import nn
 
 from model.config import Config
+from model.ops import silu
+
+MANY = 64  # tokens times experts, from which on sorting them pays (mlx-lm's number, for GPUs)
 
 
 class ExpertLinear(nn.Module):
@@ -19,9 +23,10 @@ class ExpertLinear(nn.Module):
         super().__init__()
         self.weight = mx.zeros((num_experts, dims_out, dims_in))
 
-    def __call__(self, x: mx.array, experts: mx.array) -> mx.array:
-        """x (B, L, k or 1, 1, in), experts (B, L, k) -> (B, L, k, 1, out)."""
-        return mx.gather_mm(x, self.weight.swapaxes(-1, -2), rhs_indices=experts)
+    def __call__(self, x: mx.array, experts: mx.array, *, in_order: bool) -> mx.array:
+        """x (..., 1, in), experts (...), which may ascend -> (..., 1, out)."""
+        weight = self.weight.swapaxes(-1, -2)
+        return mx.gather_mm(x, weight, rhs_indices=experts, sorted_indices=in_order)
 
 
 class Experts(nn.Module):
@@ -35,10 +40,18 @@ class Experts(nn.Module):
         self.down_proj = ExpertLinear(E, inner, width)
 
     def __call__(self, x: mx.array, experts: mx.array) -> mx.array:
-        x = x[..., None, None, :]  # (B, L, 1, 1, width)
-        gate = self.gate_proj(x, experts)  # (B, L, k, 1, inner)
-        inner = gate * mx.sigmoid(gate) * self.up_proj(x, experts)
-        return self.down_proj(inner, experts).squeeze(-2)  # (B, L, k, width)
+        """x (B, L, width), experts (B, L, k) -> their answers (B, L, k, width)."""
+        if experts.size < MANY:
+            return self._answers(x[..., None, None, :], experts, in_order=False).squeeze(-2)
+        order = mx.argsort(experts.reshape(-1))  # (B * L * k,), tokens of one expert together
+        tokens = x.reshape(-1, 1, x.shape[-1])[order // experts.shape[-1]]  # (B * L * k, 1, width)
+        answers = self._answers(tokens, experts.reshape(-1)[order], in_order=True)
+        return answers[mx.argsort(order)].reshape(*experts.shape, -1)
+
+    def _answers(self, x: mx.array, experts: mx.array, *, in_order: bool) -> mx.array:
+        gate = self.gate_proj(x, experts, in_order=in_order)  # (..., 1, inner)
+        inner = silu(gate) * self.up_proj(x, experts, in_order=in_order)
+        return self.down_proj(inner, experts, in_order=in_order)  # (..., 1, width)
 
 
 class SparseMLP(nn.Module):

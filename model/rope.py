@@ -120,17 +120,42 @@ def _blend(start: float, end: float, weight: float) -> float:
 _SCALINGS = {"default": _default, "linear": _linear, "llama3": _llama3, "yarn": _yarn}
 
 
-def rotary(rope: Rope, dims: int) -> Callable[[mx.array, int], mx.array]:
-    """-> rotate(x, offset): x (B, heads, L, D), whose first token stands at position `offset`.
+Rotate = Callable[[mx.array], mx.array]  # x (B, heads, L, D) -> the same, each position turned
+
+
+class Rotary:
+    """The rotation of one model's queries and keys; all layers share it.
 
     Pairs are (x[i], x[i + D/2]), as in every checkpoint in the Hub's format.
     """
-    # mx.fast.rope divides positions by its `freqs`, so it gets the reciprocals.
-    reciprocals = mx.array([1 / f for f in frequencies(rope, dims)])
 
-    def rotate(x: mx.array, offset: int) -> mx.array:
-        return mx.fast.rope(
-            x, dims, traditional=False, base=None, scale=1.0, offset=offset, freqs=reciprocals
-        )
+    def __init__(self, rope: Rope, dims: int) -> None:
+        self._dims = dims
+        self._frequencies = mx.array(frequencies(rope, dims))  # (D/2,)
 
-    return rotate
+    def at(self, offset: int | mx.array, length: int) -> Rotate:
+        """The rotation of `length` positions from `offset` on: one offset, or one a row (B,)."""
+        if mx.default_device().type == mx.gpu:
+            return self._by_kernel(offset)
+        return self._by_angles(offset, length)
+
+    def _by_kernel(self, offset: int | mx.array) -> Rotate:
+        # It divides positions by its `freqs`, so it gets the reciprocals.
+        options = {"traditional": False, "base": None, "scale": 1.0, "freqs": 1 / self._frequencies}
+        return lambda x: mx.fast.rope(x, self._dims, offset=offset, **options)
+
+    def _by_angles(self, offset: int | mx.array, length: int) -> Rotate:
+        """Where there is no kernel, mx.fast.rope would find the same sines in every layer again."""
+        positions = mx.expand_dims(mx.array(offset), -1) + mx.arange(length)  # (L,) or (B, L)
+        angles = positions[..., None].astype(mx.float32) * self._frequencies  # (..., L, D/2)
+        if angles.ndim == 3:
+            angles = angles[:, None]  # (B, 1, L, D/2)
+        cos, sin = mx.cos(angles), mx.sin(angles)
+        cos = mx.concatenate([cos, cos], axis=-1)
+        sin = mx.concatenate([-sin, sin], axis=-1)
+
+        def rotate(x: mx.array) -> mx.array:
+            swapped = mx.roll(x, self._dims // 2, axis=-1)  # the halves of D change places
+            return (x * cos + swapped * sin).astype(x.dtype)
+
+        return rotate

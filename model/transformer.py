@@ -7,18 +7,22 @@ a parameter's path here is its name in the file.
 Blind spot: it doesn't know where weights come from, nor what is done with the logits.
 
 Sources: grouped-query attention, arXiv:2305.13245; SwiGLU, arXiv:2002.05202; RMSNorm,
-arXiv:1910.07467; QK-norm before rotation as in the Qwen3 report, arXiv:2505.09388.
+arXiv:1910.07467; QK-norm before rotation as in the Qwen3 report, arXiv:2505.09388; sliding
+windows that count the query's own position, as in Mistral 7B, arXiv:2310.06825.
 """
 
 from operator import attrgetter
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
 
-from model.cache import KVCache
+from model.cache import KVCache, Mask, make_layers
 from model.config import Config
+from model.layout import Joined, lay_by_columns
 from model.moe import SparseMLP
-from model.rope import rotary
+from model.ops import attend, silu
+from model.rope import Rotary, Rotate
 
 
 class Attention(nn.Module):
@@ -35,19 +39,24 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(H * D, width, bias=config.o_bias)
         self.q_norm = nn.RMSNorm(D, config.rms_norm_eps) if config.qk_norm else nn.Identity()
         self.k_norm = nn.RMSNorm(D, config.rms_norm_eps) if config.qk_norm else nn.Identity()
-        self.rotate = rotary(config.rope, D)
+        self._qkv = Joined()
         # YaRN scales queries and keys alike; their product takes the square, once.
         self.scale = config.rope.attention_factor**2 / D**0.5
 
-    def __call__(self, x: mx.array, mask: str | None, cache: KVCache) -> mx.array:
+    def lay_out(self) -> None:
+        """Store the weights as layout.py says."""
+        self._qkv.join(self.q_proj, self.k_proj, self.v_proj)
+        lay_by_columns(self.o_proj)
+
+    def __call__(self, x: mx.array, mask: Mask, cache: KVCache, rotate: Rotate) -> mx.array:
         B, L, _ = x.shape
-        q = self.q_proj(x).reshape(B, L, self.heads, -1)
-        k = self.k_proj(x).reshape(B, L, self.kv_heads, -1)
-        v = self.v_proj(x).reshape(B, L, self.kv_heads, -1).transpose(0, 2, 1, 3)  # (B, K, L, D)
-        q = self.rotate(self.q_norm(q).transpose(0, 2, 1, 3), cache.offset)  # (B, H, L, D)
-        k = self.rotate(self.k_norm(k).transpose(0, 2, 1, 3), cache.offset)  # (B, K, L, D)
+        q, k, v = self._qkv(x, self.q_proj, self.k_proj, self.v_proj)
+        q = self.q_norm(q.reshape(B, L, self.heads, -1)).transpose(0, 2, 1, 3)  # (B, H, L, D)
+        k = self.k_norm(k.reshape(B, L, self.kv_heads, -1)).transpose(0, 2, 1, 3)  # (B, K, L, D)
+        v = v.reshape(B, L, self.kv_heads, -1).transpose(0, 2, 1, 3)  # (B, K, L, D)
+        q, k = rotate(q), rotate(k)
         k, v = cache.update(k, v)  # (B, K, S, D)
-        out = mx.fast.scaled_dot_product_attention(q, k, v, scale=self.scale, mask=mask)
+        out = attend(q, k, v, scale=self.scale, mask=mask)  # (B, H, L, D)
         return self.o_proj(out.transpose(0, 2, 1, 3).reshape(B, L, -1))
 
 
@@ -60,11 +69,16 @@ class MLP(nn.Module):
         self.gate_proj = nn.Linear(width, inner, bias=bias)
         self.up_proj = nn.Linear(width, inner, bias=bias)
         self.down_proj = nn.Linear(inner, width, bias=bias)
+        self._gate_up = Joined()
+
+    def lay_out(self) -> None:
+        """Store the weights as layout.py says."""
+        self._gate_up.join(self.gate_proj, self.up_proj)
+        lay_by_columns(self.down_proj)
 
     def __call__(self, x: mx.array) -> mx.array:
-        gate = self.gate_proj(x)
-        # Not nn.silu: that one is compiled, and on Linux CPUs mx.compile needs a C++ compiler.
-        return self.down_proj(gate * mx.sigmoid(gate) * self.up_proj(x))
+        gate, up = self._gate_up(x, self.gate_proj, self.up_proj)
+        return self.down_proj(silu(gate) * up)
 
 
 class Block(nn.Module):
@@ -72,13 +86,20 @@ class Block(nn.Module):
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
+        self.window = config.window(layer)
         self.self_attn = Attention(config)
         self.mlp = SparseMLP(config) if config.is_sparse(layer) else MLP(config)
         self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def __call__(self, x: mx.array, mask: str | None, cache: KVCache) -> mx.array:
-        x = x + self.self_attn(self.input_layernorm(x), mask, cache)
+    def lay_out(self) -> None:
+        """Store the weights as layout.py says; experts stay as they are."""
+        self.self_attn.lay_out()
+        if isinstance(self.mlp, MLP):
+            self.mlp.lay_out()
+
+    def __call__(self, x: mx.array, mask: Mask, cache: KVCache, rotate: Rotate) -> mx.array:
+        x = x + self.self_attn(self.input_layernorm(x), mask, cache, rotate)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -89,13 +110,16 @@ class Decoder(nn.Module):
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [Block(config, layer) for layer in range(config.num_hidden_layers)]
+        self.windows = frozenset(block.window for block in self.layers)
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.rotary = Rotary(config.rope, config.head_dim)
 
     def __call__(self, ids: mx.array, cache: list[KVCache]) -> mx.array:
-        mask = "causal" if ids.shape[1] > 1 else None  # aligned so that the last sees all S
+        masks = {w: cache[0].mask(ids.shape[1], w) for w in self.windows}
+        rotate = self.rotary.at(cache[0].offset, ids.shape[1])
         x = self.embed_tokens(ids)
         for block, layer_cache in zip(self.layers, cache, strict=True):
-            x = block(x, mask, layer_cache)
+            x = block(x, masks[block.window], layer_cache, rotate)
         return self.norm(x)
 
 
@@ -124,6 +148,6 @@ class Transformer(nn.Module):
         """hidden (..., hidden_size) -> logits (..., V)."""
         return self._head(self)(hidden)
 
-    def make_cache(self) -> list[KVCache]:
-        """An empty cache: one KVCache per layer."""
-        return [KVCache() for _ in self.model.layers]
+    def make_cache(self, **options: Any) -> list[KVCache]:
+        """An empty cache for each layer; cache.make_layers tells of max_size, keep and bits."""
+        return make_layers(self.config, **options)

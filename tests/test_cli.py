@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_gguf import Q6_K, write_gguf
+from test_gguf import MXFP4, write_gguf
 
 import bpe
 from pipeline import cli
@@ -424,9 +424,9 @@ BAD_MODELS = {
     ),
     "gguf_type": (
         lambda d: write_gguf(
-            d / "m.gguf", {"general.architecture": "qwen3"}, {"a": (Q6_K, (256,), bytes(210))}
+            d / "m.gguf", {"general.architecture": "qwen3"}, {"a": (MXFP4, (256,), bytes(210))}
         ),
-        "Q6_K",
+        "MXFP4",
     ),
     "template": (
         lambda d: replaced(d / "chat_template.jinja", b"{% if %}"),

@@ -170,6 +170,38 @@ def test_yarn_reaches_further_than_max_position_embeddings():
     assert read("llama-llama3rope").context == 256, "llama3 raises max_position_embeddings itself"
 
 
+# --- sliding windows -----------------------------------------------------------------------------
+
+SLIDING = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+SLIDING |= {"sliding_window": 9, "use_sliding_window": True}
+UPPER = {"layer_types": ..., "sliding_window": 9, "use_sliding_window": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),  # expected: what each of the three layers sees
+    [
+        ("qwen2-bias", {}, [None] * 3),
+        ("qwen2-bias", UPPER | {"max_window_layers": 1}, [None, 9, 9]),
+        ("qwen3-tied", UPPER | {"max_window_layers": 0}, [9, 9, 9]),
+        ("qwen3-tied", UPPER | {"max_window_layers": ...}, [None] * 3),  # 28 where it isn't given
+        ("qwen3-tied", UPPER | {"use_sliding_window": False, "max_window_layers": 0}, [None] * 3),
+        ("qwen3-tied", UPPER | {"sliding_window": None, "max_window_layers": 0}, [None] * 3),
+        ("qwen3-tied", UPPER | {"sliding_window": ..., "max_window_layers": 2}, [None, None, 4096]),
+        ("qwen3-tied", SLIDING, [9, None, 9]),
+        ("qwen3-tied", SLIDING | {"max_window_layers": 3}, [9, None, 9]),
+        ("qwen3-moe", UPPER | {"max_window_layers": 2}, [9, 9, 9]),  # as transformers has it
+        ("llama-llama3rope", {"sliding_window": 9}, [None] * 3),
+        ("llama-llama3rope", SLIDING, [9, None, 9]),
+        ("llama-llama3rope", {"model_type": "mistral", "sliding_window": 9}, [9, 9, 9]),
+        ("llama-llama3rope", {"model_type": "mistral", "sliding_window": None}, [None] * 3),
+        ("llama-llama3rope", {"model_type": "mistral", "sliding_window": ...}, [4096] * 3),
+    ],
+)
+def test_windows(name, given, expected):
+    config = read(name, **given)
+    assert [config.window(layer) for layer in range(3)] == expected
+
+
 # --- refusals ------------------------------------------------------------------------------------
 
 
@@ -179,13 +211,17 @@ def test_yarn_reaches_further_than_max_position_embeddings():
         ("qwen3-tied", {"model_type": "mamba"}, "'mamba' is not supported; .*llama, qwen2, qwen3"),
         ("qwen3-tied", {"model_type": ...}, "model_type None"),
         ("qwen3-tied", {"hidden_act": "gelu"}, "hidden_act 'gelu'"),
-        ("qwen2-bias", {"use_sliding_window": True}, "use_sliding_window"),
-        ("qwen3-tied", {"layer_types": ["sliding_attention"] * 3}, "sliding_attention"),
+        ("qwen2-bias", UPPER | {"use_sliding_window": 1}, "use_sliding_window must be true or"),
+        ("qwen3-tied", {"layer_types": ["chunked_attention"] * 3}, "'chunked_attention' is not"),
+        ("qwen3-tied", {"layer_types": ["full_attention"] * 2}, "lists 2 layers, .* there are 3"),
+        ("qwen3-tied", SLIDING | {"use_sliding_window": False}, "use_sliding_window is false"),
+        ("qwen3-tied", SLIDING | {"sliding_window": None}, "there is no sliding_window"),
+        ("llama-llama3rope", SLIDING | {"sliding_window": ...}, "there is no sliding_window"),
+        ("qwen3-tied", SLIDING | {"sliding_window": 0}, "sliding_window must be a positive"),
+        ("qwen2-bias", UPPER | {"max_window_layers": -1}, "max_window_layers must be a number of"),
         ("qwen3-tied", {"layer_types": 3}, "layer_types must be a list, found 3"),
         ("qwen3-moe", {"mlp_only_layers": "1"}, "mlp_only_layers must be a list"),
         ("qwen3-tied", {"num_hidden_layers": 2**31}, "num_hidden_layers .* found 2147483648"),
-        ("qwen3-tied", {"quantization": {"bits": 4}}, "quantization: quantized"),
-        ("qwen3-tied", {"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
         ("qwen3-tied", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ("qwen3-tied", {"dtype": "float8_e4m3fn"}, "dtype 'float8_e4m3fn'"),
         ("qwen3-tied", {"hidden_size": ...}, "hidden_size is missing"),

@@ -1,6 +1,7 @@
 """model/generate.py: the recorded ids, what the cache holds afterwards, where the loop ends."""
 
 import itertools
+import math
 
 import mlx.core as mx
 import pytest
@@ -9,7 +10,7 @@ from compare import ALL, REFERENCE, assert_same_ids, golden
 from model.config import Config
 from model.generate import generate
 from model.load import load
-from model.sample import make_sampler
+from model.sample import make_processors, make_sampler
 from model.transformer import Transformer
 
 CONTEXT = 256  # of every reference model
@@ -58,6 +59,87 @@ def test_a_seeded_sampler_repeats(m, expected):
 
     assert_same_ids(ids(3), ids(3))
     assert ids(3) != ids(4)
+
+
+# --- processors and log-probabilities --------------------------------------------------------
+
+
+def test_processors_see_the_ids_so_far(m, expected):
+    seen = []
+
+    def watch(history, logits):
+        seen.append((history.prompt, history.generated))
+        return logits
+
+    ids = expected["ids"]
+    produced = list(generate(m, ids, max_tokens=4, processors=[watch]))
+    assert_same_ids(produced, expected["greedy"][:4])
+    for number, (prompt, generated) in enumerate(seen):
+        assert_same_ids(prompt.tolist(), ids)
+        assert_same_ids(generated.tolist(), produced[:number])
+    assert len(seen) == 4
+
+
+def test_a_penalty_is_what_a_slow_loop_makes_of_it(case):
+    m, expected = case
+    ids, produced = list(expected["ids"]), []
+    for _ in range(12):
+        logits = m(mx.array([ids + produced]))[0, -1].tolist()
+        for one in {*ids, *produced}:
+            logits[one] = logits[one] * 1.5 if logits[one] < 0 else logits[one] / 1.5
+        for one in produced:
+            logits[one] -= 0.2
+        produced.append(max(range(len(logits)), key=logits.__getitem__))
+    processors = make_processors(repetition_penalty=1.5, frequency_penalty=0.2)
+    assert_same_ids(generate(m, ids, max_tokens=12, processors=processors), produced)
+    assert produced != expected["greedy"]
+
+
+def test_processors_see_cached_ids_as_well(m, expected):
+    ids, cache, seen = expected["ids"], m.make_cache(), []
+
+    def watch(history, logits):
+        seen.append(history.prompt)
+        return logits
+
+    m.hidden(mx.array([ids[:60]]), cache)
+    options = {"max_tokens": 3, "processors": [watch], "cache": cache}
+    list(generate(m, ids[60:], cached_ids=ids[:60], **options))
+    for prompt in seen:
+        assert_same_ids(prompt.tolist(), ids)
+
+
+@pytest.mark.parametrize("draft", [None, "ngram"])
+def test_tokens_with_logprobs(case, draft):
+    m, expected = case
+    ids = expected["ids"][:30] * 2
+    plain = list(generate(m, ids, max_tokens=40))
+    tokens = list(generate(m, ids, max_tokens=40, top_logprobs=3, draft=draft))
+    assert_same_ids([token.id for token in tokens], plain)
+    logits = m(mx.array([ids + plain]))[0, len(ids) - 1 : -1]
+    logprobs = (logits - mx.logsumexp(logits, axis=-1, keepdims=True)).tolist()
+    for token, row in zip(tokens, logprobs, strict=True):
+        assert token.logprob == pytest.approx(row[token.id], abs=2e-4)
+        ranked = sorted(row, reverse=True)[:3]
+        assert [p for _, p in token.top] == pytest.approx(ranked, abs=2e-4)
+        assert [row[i] for i, _ in token.top] == pytest.approx(ranked, abs=2e-4)
+        assert token.top[0] == (token.id, token.logprob)
+
+
+def test_logprobs_are_the_models_own(m, expected):
+    """Whatever drew the id: here a bias made sure of it."""
+    ids, bias = expected["ids"], make_processors(logit_bias={5: 1000.0})
+    (token,) = generate(m, ids, max_tokens=1, processors=bias, top_logprobs=0)
+    logits = m(mx.array([ids]))[0, -1]
+    assert (token.id, token.top) == (5, ())
+    assert token.logprob == pytest.approx((logits[5] - mx.logsumexp(logits)).item(), abs=2e-4)
+
+
+def test_logprobs_share_the_ids_there_are(m, expected):
+    """Ids that only pad the embedding have no share in the probabilities."""
+    ids = [one for one in expected["ids"] if one < 50]
+    (token,) = generate(m, ids, max_tokens=1, vocab_size=50, top_logprobs=50)
+    assert sum(math.exp(p) for _, p in token.top) == pytest.approx(1, abs=1e-4)
 
 
 # --- one step ahead, and no further ---------------------------------------------------------------
@@ -164,6 +246,21 @@ def test_a_failure_within_a_pass_leaves_all_layers_alike(m, expected, monkeypatc
     assert_same_ids(rest, expected["greedy"])
 
 
+def test_a_failure_that_a_rotating_cache_cannot_take_back_empties_it(m, expected, monkeypatch):
+    """Its first layer has turned over; an empty cache is a beginning too."""
+    cache, update = m.make_cache(max_size=30), type(m.make_cache(max_size=30)[0]).update
+
+    def interrupted(layer, keys, values):
+        if layer is cache[1] and layer.offset == 80:
+            raise KeyboardInterrupt
+        return update(layer, keys, values)
+
+    monkeypatch.setattr(type(cache[0]), "update", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(generate(m, [*expected["ids"], *expected["ids"]], cache=cache, prefill_step_size=40))
+    assert offsets(cache) == {0}
+
+
 @pytest.mark.skipif(mx.default_device() != mx.cpu, reason="measured on CPUs only")
 def test_steps_write_into_the_cache_in_place():
     """Read off the memory: a step that copied the cache would raise the peak."""
@@ -230,6 +327,9 @@ def test_it_ends_at_the_end_of_the_context(m):
         ([1], {"max_tokens": -1}, "max_tokens must be at least 0"),
         ([1], {"prefill_step_size": 0}, "prefill_step_size at least 1"),
         ([1], {"cache": []}, "the cache has 0 layers and the model 3"),
+        ([1], {"cached_ids": [4, 320]}, "id 320 at index 1 of the prompt"),
+        ([1], {"top_logprobs": -1}, "top_logprobs must be between 0 and the 320 ids"),
+        ([1], {"top_logprobs": 300, "vocab_size": 299}, "between 0 and the 299 .* got 300"),
     ],
 )
 def test_refused_at_the_call(m, ids, options, message):

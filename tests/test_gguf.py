@@ -8,13 +8,15 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 from compare import REFERENCE, assert_close, assert_same_ids, golden
+from mlx import nn
 from mlx.utils import tree_flatten
 
+from model.checkpoint import open_checkpoint
 from model.generate import generate
 from model.gguf import GGUF, checkpoint_name, unpermute
 from model.load import load
 
-F32, F16, Q4_0, Q4_1, Q8_0, Q6_K, BF16 = 0, 1, 2, 3, 8, 14, 30  # ggml's numbers
+F32, F16, Q4_0, Q4_1, Q8_0, BF16, MXFP4 = 0, 1, 2, 3, 8, 30, 39  # ggml's numbers
 
 
 # --- a writer ------------------------------------------------------------------------------------
@@ -191,7 +193,7 @@ def test_damage_is_named(tmp_path, start, content, message):
 @pytest.mark.parametrize(
     ("kind", "shape", "message"),
     [
-        (Q6_K, (256,), "tensor blk.0.ffn_up.weight is stored as Q6_K, .*F32, .*Q8_0"),
+        (MXFP4, (256,), "tensor blk.0.ffn_up.weight is stored as MXFP4, .*F32, .*Q6_K"),
         (99, (256,), "is stored as ggml type 99"),
         (Q4_0, (16, 2), r"has shape \(16, 2\), not whole blocks"),
     ],
@@ -245,13 +247,16 @@ GGUF_NAMES = {  # last module of a checkpoint's name -> GGUF's
     "gate_proj": "ffn_gate",
     "up_proj": "ffn_up",
     "down_proj": "ffn_down",
+    "gate": "ffn_gate_inp",
 }
+ARCHITECTURES = {"qwen3_moe": "qwen3moe"}  # model_type -> GGUF's, where they differ
 
 
 def gguf_name(name: str) -> str:
     parts = name.split(".")
     layer = f"blk.{parts[2]}." if parts[1] == "layers" else ""
-    return f"{layer}{GGUF_NAMES[parts[-2]]}.{parts[-1]}"
+    stacked = "_exps" if "experts" in parts else ""
+    return f"{layer}{GGUF_NAMES[parts[-2]]}{stacked}.{parts[-1]}"
 
 
 def permuted(rows: mx.array, heads: int) -> mx.array:
@@ -286,13 +291,15 @@ def llama3_divisors(config) -> list[float]:
 
 def write_model(path: Path, m, encode=(F32, floats)) -> Path:
     """encode: ggml type and encoder of matrices; vectors stay float32."""
-    config, arch, tensors = m.config, m.config.model_type, {}
+    config, tensors = m.config, {}
+    arch = ARCHITECTURES.get(config.model_type, config.model_type)
     for name, array in tree_flatten(m.parameters()):
         heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
         module = name.split(".")[-2]
         if arch == "llama" and module in heads:
             array = permuted(array, heads[module])
-        kind, encoder = encode if array.ndim == 2 else (F32, floats)
+        whole = array.ndim > 1 and array.shape[-1] % 32 == 0
+        kind, encoder = encode if whole else (F32, floats)
         tensors[gguf_name(name)] = kind, array.shape, encoder(array.reshape(-1).tolist())
     if config.rope.type == "llama3":
         divisors = llama3_divisors(config)
@@ -310,6 +317,12 @@ def write_model(path: Path, m, encode=(F32, floats)) -> Path:
         f"{arch}.rope.freq_base": float(config.rope.theta),
         "tokenizer.ggml.tokens": ["a"] * config.vocab_size,
     }
+    if config.sparse_layers:
+        metadata |= {
+            f"{arch}.expert_count": config.num_experts,
+            f"{arch}.expert_used_count": config.num_experts_per_tok,
+            f"{arch}.expert_feed_forward_length": config.moe_intermediate_size,
+        }
     if config.rope.type == "yarn":
         metadata |= {
             f"{arch}.rope.scaling.type": "yarn",
@@ -344,4 +357,74 @@ def test_a_tensor_that_is_not_known_is_refused(tmp_path):
     path = write_model(tmp_path / "m.gguf", load(REFERENCE / "llama-llama3rope"))
     path.write_bytes(path.read_bytes().replace(b"rope_freqs.weight", b"rope_freqz.weight"))
     with pytest.raises(ValueError, match=r"rope_freqz\.weight \(8,\) has no place"):
+        load(path)
+
+
+# --- kept packed ---------------------------------------------------------------------------------
+
+
+def q4_0(row: list[float]) -> bytes:
+    """Blocks of 32: the scale maps the value furthest from zero to -8."""
+    content = b""
+    for start in range(0, len(row), 32):
+        block = row[start : start + 32]
+        scale = max(block, key=abs) / -8 or 1.0
+        numbers = [min(15, max(0, round(number / scale) + 8)) for number in block]
+        packed = bytes(low | high << 4 for low, high in zip(numbers[:16], numbers[16:]))
+        content += struct.pack("<e", scale) + packed
+    return content
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("kind", "encoder", "bits"), [(Q8_0, q8_0, 8), (Q4_0, q4_0, 4)])
+def test_kept_packed_the_answers_are_those_of_floats(tmp_path, name, kind, encoder, bits):
+    """Llama's rows of q and k are moved while they are packed."""
+    path = write_model(tmp_path / "m.gguf", load(REFERENCE / name), (kind, encoder))
+    packed, plain = load(path, quantized=True), load(path)
+    q_proj = packed.model.layers[0].self_attn.q_proj
+    assert (q_proj.bits, q_proj.group_size, q_proj.mode) == (bits, 32, "affine")
+    assert isinstance(packed.model.embed_tokens, nn.QuantizedEmbedding)
+    ids = mx.array([golden(name)["ids"]])
+    assert_close(packed(ids), plain(ids), atol=2e-5)
+    assert_same_ids(*(generate(m, golden(name)["ids"], max_tokens=12) for m in (packed, plain)))
+
+
+def test_quantized_files_are_for_bfloat16(tmp_path):
+    """On a GPU: float16 is too small for some activations. Float files say it themselves."""
+    m = load(REFERENCE / "qwen3-tied")
+    path = write_model(tmp_path / "q.gguf", m, (Q8_0, q8_0))
+    assert open_checkpoint(path).dtype == open_checkpoint(path, packed=True).dtype == "bfloat16"
+    assert open_checkpoint(write_model(tmp_path / "m.gguf", m)).dtype == "float32"
+
+
+def test_formats_without_mlxs_groups_become_floats(tmp_path):
+    path = write_model(tmp_path / "m.gguf", load(REFERENCE / "qwen3-tied"))  # all float32
+    m = load(path, quantized=True)
+    assert type(m.model.layers[0].self_attn.q_proj) is nn.Linear
+
+
+# --- experts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("quantized", [None, True])
+@pytest.mark.parametrize("encode", [(F32, floats), (Q8_0, q8_0)])
+def test_experts_in_one_tensor(tmp_path, quantized, encode):
+    expected, m = golden("qwen3-moe"), load(REFERENCE / "qwen3-moe")
+    told = ("sparse_layers", "num_experts", "num_experts_per_tok", "moe_intermediate_size")
+    described = [getattr(m.config, name) for name in (*told, "norm_topk_prob")]
+    m = load(write_model(tmp_path / "m.gguf", m, encode), quantized=quantized)
+    assert [getattr(m.config, name) for name in (*told, "norm_topk_prob")] == described
+    logits = m(mx.array([expected["ids"]]))[0]
+    near = 2e-4 if encode[0] == F32 else 0.15
+    assert_close(logits[0], expected["logits_first"], atol=near)
+    if encode[0] == F32:
+        assert_close(logits[-1], expected["logits_last"], atol=near)
+        assert_same_ids(generate(m, expected["ids"], max_tokens=12), expected["greedy"])
+
+
+def test_experts_of_other_architectures_are_refused(tmp_path):
+    path = write_model(tmp_path / "m.gguf", load(REFERENCE / "llama-llama3rope"))
+    key = b"llama.expert_used_count_xx"  # as long as what it replaces
+    path.write_bytes(path.read_bytes().replace(b"llama.attention.key_length", key))
+    with pytest.raises(ValueError, match=r"llama\.expert_used_count_xx = 16 is not supported"):
         load(path)

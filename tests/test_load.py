@@ -173,12 +173,18 @@ def test_no_weights(tied):
     refused(tied, FileNotFoundError, "no weights", "model.safetensors")
 
 
-def test_only_pytorch_weights(tied):
+def test_several_files_that_nothing_joins(tied):
+    (tied / "model.safetensors").rename(tied / "one.safetensors")
+    shutil.copy(tied / "one.safetensors", tied / "two.safetensors")
+    refused(tied, ValueError, "2 files with weights (one.safetensors, two.safetensors", "pass the")
+    assert_golden(load(tied / "two.safetensors"), "qwen3-tied")
+
+
+def test_what_trainers_leave_is_no_weights(tied):
     (tied / "model.safetensors").unlink()
-    (tied / "pytorch_model-1.bin").touch()
-    (tied / "pytorch_model-2.bin").touch()
-    words = "only PyTorch weights", "pytorch_model-1.bin (and 1 more)", "use a safetensors"
-    refused(tied, FileNotFoundError, *words)
+    for name in ("training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        (tied / name).touch()
+    refused(tied, FileNotFoundError, "no weights")
 
 
 def test_missing_shard(sharded):
@@ -246,6 +252,14 @@ def test_a_type_that_is_no_float(tied):
     header = b'{"a": {"dtype": "I8", "shape": [8], "data_offsets": [0, 8]}}'
     (tied / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
     refused(tied, ValueError, "tensor a is stored as I8", "F32, F16, BF16")
+
+
+def test_whole_numbers_where_floats_belong(tied):
+    name = "model.layers.0.input_layernorm.weight"
+    arrays = dict(mx.load(str(tied / "model.safetensors"))) | {name: mx.ones((64,), mx.uint32)}
+    mx.eval(arrays)
+    mx.save_safetensors(str(tied / "model.safetensors"), arrays)
+    refused(tied, ValueError, f"{name} is stored as U32, and float32 was expected")
 
 
 def test_missing_tensor(tied):

@@ -7,7 +7,7 @@ import pytest
 from compare import assert_close
 
 from model.config import Config
-from model.moe import SparseMLP, checkpoint_names
+from model.moe import MANY, SparseMLP, checkpoint_names
 
 B, L, E, CHOSEN = 2, 5, 7, 3
 
@@ -59,9 +59,10 @@ def every_expert(sparse: SparseMLP, x: mx.array, norm_topk_prob: bool) -> mx.arr
 
 
 @pytest.mark.parametrize("norm_topk_prob", [True, False])
-def test_sparse_is_the_dense_form(norm_topk_prob):
+@pytest.mark.parametrize("length", [L, MANY])  # as they come, and sorted by expert
+def test_sparse_is_the_dense_form(norm_topk_prob, length):
     sparse = layer(norm_topk_prob)
-    x = mx.random.normal((B, L, 20), key=mx.random.key(5))
+    x = mx.random.normal((B, length, 20), key=mx.random.key(5))
     assert_close(sparse(x), every_expert(sparse, x, norm_topk_prob), atol=1e-5)
 
 

@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 from compare import assert_close
 
-from model.rope import Rope, frequencies, rotary, yarn_attention_factor
+from model.rope import Rope, Rotary, frequencies, yarn_attention_factor
 
 
 def wavelengths(theta: float, dims: int) -> list[float]:
@@ -85,8 +85,9 @@ def test_divisors_are_one_per_frequency():
         frequencies(Rope(divisors=(1.0, 5.0)), 6)
 
 
-@pytest.mark.parametrize("offset", [0, 5])
-def test_rotation_is_a_complex_product(offset):
+@pytest.mark.parametrize("form", ["by_angles", "by_kernel"])
+@pytest.mark.parametrize("offset", [0, 5, mx.array([5, 0])], ids=str)
+def test_rotation_is_a_complex_product(offset, form):
     """Pair (x[i], x[i + D/2]) turns by position times frequency, as a complex number."""
     B, H, L, D = 2, 3, 4, 6
     x = mx.random.normal((B, H, L, D), key=mx.random.key(1))
@@ -98,11 +99,16 @@ def test_rotation_is_a_complex_product(offset):
         pairs = [z * cmath.exp(1j * position * t) for z, t in zip(pairs, thetas, strict=True)]
         return [z.real for z in pairs] + [z.imag for z in pairs]
 
-    rows = x.tolist()
+    offsets = [offset] * B if isinstance(offset, int) else offset.tolist()
     expected = [
-        [[turned(head[t], offset + t) for t in range(L)] for head in heads] for heads in rows
+        [[turned(head[t], first + t) for t in range(L)] for head in heads]
+        for heads, first in zip(x.tolist(), offsets, strict=True)
     ]
-    assert_close(rotary(rope, D)(x, offset), expected, atol=1e-5)
+    rotary = Rotary(rope, D)
+    rotate = rotary._by_angles(offset, L) if form == "by_angles" else rotary._by_kernel(offset)
+    assert_close(rotate(x), expected, atol=1e-5)
+    assert_close(rotary.at(offset, L)(x), expected, atol=1e-5)
+    assert rotate(x.astype(mx.bfloat16)).dtype == mx.bfloat16
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,390 @@
+"""paths or Python iterables -> chunks of text, in a fixed order, without holding the corpus.
+
+Files are plain, .gz or .zst; .jsonl holds one document a line. A chunk is some documents, or a part
+of a long one that ends where the pieces are cut anyway. Where reading stands after a chunk is a
+Position, from which it can go on another day. Blind spot: it does not know where a text may be cut
+(it is told), nor what becomes of it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import glob
+import gzip
+import io
+import json
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO
+
+CHUNK_SIZE = 1 << 15  # bytes read at once, and characters of small documents put together
+SNIFFED = 1 << 13  # bytes that tell whether a file in a directory is text
+ERRORS = ("strict", "replace", "ignore")
+
+Position = tuple[int, int]  # number of the file, byte in it; or number of documents, 0
+LastCut = Callable[[str, int], int]  # text, start -> the last safe cut after start, or 0
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Texts, their size in UTF-8, and where reading goes on after them (None: no place for it)."""
+
+    texts: list[str]
+    num_bytes: int
+    position: Position | None
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Texts from a Python iterable, each one document."""
+
+    texts: Iterable[str]
+    num_bytes: int | None = None  # unknown before they have been read
+
+    def parts(self, start: Position, last_cut: LastCut) -> Iterator[Chunk]:
+        for number, text in enumerate(self.texts, start=1):
+            if number <= start[0]:
+                continue
+            if not isinstance(text, str):
+                raise TypeError(f"document {number} is {type(text).__name__}, not str; pass texts")
+            yield from _parts_of(text, (number, 0), last_cut, f"document {number}")
+
+    def describe(self) -> list[Any]:
+        """What a checkpoint compares, to see that it belongs to this corpus."""
+        return ["documents"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file, or stdin; size is in bytes, None where it is compressed or not known."""
+
+    path: Path | None
+    size: int | None = None
+
+    @property
+    def name(self) -> str:
+        return "stdin" if self.path is None else str(self.path)
+
+    @property
+    def has_documents(self) -> bool:
+        suffixes = self.path.suffixes if self.path else []
+        return ".jsonl" in suffixes[-2:]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files in order. field: the key of a .jsonl line's text. errors: of the UTF-8 decoder."""
+
+    sources: tuple[Source, ...]
+    field: str = "text"
+    errors: str = "strict"
+    skipped: tuple[str, ...] = dataclass_field(default=(), compare=False)  # no text, in a directory
+
+    def __post_init__(self) -> None:
+        if self.errors not in ERRORS:
+            raise ValueError(f"errors={self.errors!r} is none of {', '.join(ERRORS)}")
+
+    @property
+    def num_bytes(self) -> int | None:
+        sizes = [source.size for source in self.sources]
+        return None if None in sizes else sum(sizes)
+
+    def parts(self, start: Position, last_cut: LastCut) -> Iterator[Chunk]:
+        for number in range(start[0], len(self.sources)):
+            offset = start[1] if number == start[0] else 0
+            source = self.sources[number]
+            read = self._read_documents if source.has_documents else self._read_text
+            with opened(source.path, offset) as file:
+                for chunk in read(file, source.name, offset, last_cut):
+                    end = chunk.position and chunk.position[1]
+                    yield replace(chunk, position=None if end is None else (number, end))
+            yield Chunk([], 0, (number + 1, 0))
+
+    def describe(self) -> list[Any]:
+        """What a checkpoint compares, to see that it belongs to this corpus."""
+        return [[source.name, source.size] for source in self.sources] + [self.field, self.errors]
+
+    def _read_text(
+        self, file: BinaryIO, name: str, offset: int, last_cut: LastCut
+    ) -> Iterator[Chunk]:
+        """A file that is one document, in parts."""
+        waiting: list[str] = []  # read, but not yet cut
+        num_bytes = 0
+        for text in decoded_blocks(file, name, offset, self.errors):
+            before = waiting[-1][-CONTEXT:] if waiting else ""
+            cut = last_cut(before + text, len(before)) - len(before)
+            if cut > 0:
+                part = "".join([*waiting, text[:cut]])
+                num_bytes = utf8_length(part)
+                offset += num_bytes
+                position = (0, offset) if self.errors == "strict" else None
+                yield Chunk([part], num_bytes, position)
+                waiting = []
+            waiting.append(text[max(cut, 0) :])
+        rest = "".join(waiting)
+        yield Chunk([rest], utf8_length(rest), None)
+
+    def _read_documents(
+        self, file: BinaryIO, name: str, offset: int, last_cut: LastCut
+    ) -> Iterator[Chunk]:
+        for number, line in enumerate(file, start=1):
+            start, offset = offset, offset + len(line)
+            if not line.strip():
+                continue
+            where = f"{name}, line {number}" if not start or number > 1 else f"{name}, byte {start}"
+            text = self._document(line, where, name, start)
+            yield from _parts_of(text, (0, offset), last_cut, where)
+
+    def _document(self, line: bytes, where: str, name: str, offset: int) -> str:
+        try:
+            entry = json.loads(line.decode("utf-8", self.errors))
+        except UnicodeDecodeError as error:
+            raise _not_utf8(name, offset + error.start) from None
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{where} is not valid JSON: {error}") from None
+        if not isinstance(entry, dict) or not isinstance(entry.get(self.field), str):
+            keys = ", ".join(map(repr, entry)) if isinstance(entry, dict) else "no object"
+            raise ValueError(
+                f"{where} has no text in a field {self.field!r} (it has {keys}); name the field "
+                "with --field"
+            )
+        return entry[self.field]
+
+
+CONTEXT = 1 << 10  # characters before a block that the search for a cut may look at
+
+
+def find_files(
+    paths: Iterable[str | PathLike[str]], *, field: str = "text", errors: str = "strict"
+) -> Files:
+    """Files from paths, "-" for stdin, directories (all text files in them) and glob patterns.
+
+    Raises FileNotFoundError for a path or pattern that names nothing.
+    """
+    sources: list[Source] = []
+    skipped: list[str] = []
+    for path in [paths] if isinstance(paths, str | PathLike) else paths:
+        if os.fspath(path) == "-":
+            sources.append(Source(None))
+            continue
+        found, left_out = _expand(Path(path).expanduser())
+        sources += [Source(file, _size(file)) for file in found]
+        skipped += map(str, left_out)
+    return Files(tuple(sources), field, errors, tuple(skipped))
+
+
+def _expand(path: Path) -> tuple[list[Path], list[Path]]:
+    """(files, files in a directory that are not text) that a path, directory or pattern names."""
+    if path.is_dir():
+        files = [
+            file for file in sorted(path.rglob("*"))
+            if file.is_file() and not any(p.startswith(".") for p in file.relative_to(path).parts)
+        ]  # fmt: skip
+        binary = [file for file in files if _is_binary(file)]
+        return [file for file in files if file not in set(binary)], binary
+    if path.exists():
+        return [path], []
+    names = glob.glob(str(path), recursive=True) if glob.has_magic(str(path)) else []
+    files = [Path(name) for name in sorted(names) if os.path.isfile(name)]
+    if not files:
+        raise FileNotFoundError(f"there is no file, directory or pattern {str(path)!r} to read")
+    return files, []
+
+
+def _is_binary(path: Path) -> bool:
+    if path.suffix in _COMPRESSED:
+        return False
+    with path.open("rb") as file:
+        return b"\0" in file.read(SNIFFED)
+
+
+def _size(path: Path) -> int | None:
+    return None if path.suffix in _COMPRESSED else path.stat().st_size
+
+
+# --- opening and decoding ----------------------------------------------------------------------
+
+
+@contextmanager
+def opened(path: Path | None, start: int = 0) -> Iterator[BinaryIO]:
+    """A file's bytes, decompressed, from start on. ValueError where it breaks off."""
+    if path is None:
+        _skip(sys.stdin.buffer, start)
+        yield sys.stdin.buffer
+        return
+    open_file, broken = _COMPRESSED.get(path.suffix, _open_plain)()
+    try:
+        with open_file(path) as file:
+            if path.suffix in _COMPRESSED:
+                _skip(file, start)
+            else:
+                file.seek(start)
+            yield file
+    except broken as error:
+        raise ValueError(f"{path} is not a whole {path.suffix} file: {error}") from error
+
+
+def _skip(file: BinaryIO, num_bytes: int) -> None:
+    while num_bytes > 0:
+        num_bytes -= len(file.read(min(num_bytes, CHUNK_SIZE))) or num_bytes
+
+
+Opener = tuple[Callable[[Path], Any], tuple[type[Exception], ...]]  # and what a broken file raises
+
+
+def _open_plain() -> Opener:
+    return lambda path: path.open("rb"), ()
+
+
+def _open_gzip() -> Opener:
+    return lambda path: gzip.open(path, "rb"), (EOFError, gzip.BadGzipFile, zlib.error)
+
+
+def _open_zstd() -> Opener:
+    try:
+        from compression import zstd  # Python 3.14
+    except ImportError:
+        return _open_zstandard()
+    return lambda path: zstd.open(path, "rb"), (EOFError, zstd.ZstdError)
+
+
+def _open_zstandard() -> Opener:
+    try:
+        import zstandard
+    except ImportError:
+        raise ValueError(
+            "reading .zst files needs Python 3.14 or the package zstandard; pip install zstandard, "
+            "or decompress the file with zstd -d"
+        ) from None
+
+    @contextmanager
+    def open_file(path: Path) -> Iterator[BinaryIO]:
+        with path.open("rb") as file:
+            yield io.BufferedReader(_Frames(file, zstandard.ZstdDecompressor), CHUNK_SIZE)
+
+    return open_file, (EOFError, zstandard.ZstdError)
+
+
+class _Frames(io.RawIOBase):
+    """The bytes of all zstd frames of a file; EOFError if the last one is not whole.
+
+    The package's own reader ends silently where a file was cut off.
+    """
+
+    def __init__(self, file: BinaryIO, decompressor: Callable[[], Any]) -> None:
+        self._file, self._decompressor = file, decompressor
+        self._frame: Any = None
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._frame.unused_data if self._frame and self._frame.eof else b""
+            if self._frame is None or self._frame.eof:
+                data = data or self._file.read(CHUNK_SIZE)
+                if not data:
+                    return 0
+                self._frame = self._decompressor().decompressobj()
+            else:
+                data = self._file.read(CHUNK_SIZE)
+                if not data:
+                    raise EOFError("it ends in the middle of a frame")
+            self._ready = memoryview(self._frame.decompress(data))
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+
+_COMPRESSED = {".gz": _open_gzip, ".zst": _open_zstd}
+
+
+def decoded_blocks(file: BinaryIO, name: str, offset: int, errors: str) -> Iterator[str]:
+    """Text of about CHUNK_SIZE at a time. What is not UTF-8 is an error with its byte's offset.
+
+    Blocks end at multiples of CHUNK_SIZE, so that a resumed run sees the same ones.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")(errors)
+    while True:
+        block = file.read(CHUNK_SIZE - offset % CHUNK_SIZE)
+        waiting = len(decoder.getstate()[0])  # bytes of a character that the last block began
+        try:
+            text = decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            raise _not_utf8(name, offset - waiting + error.start) from None
+        offset += len(block)
+        if text:
+            yield text
+        if not block:
+            return
+
+
+def _not_utf8(name: str, offset: int) -> ValueError:
+    return ValueError(
+        f"{name} is not UTF-8 at byte {offset}, and nothing is trained on a guess; pass "
+        "--errors replace to read such bytes as U+FFFD, or --errors ignore to leave them out"
+    )
+
+
+# --- cutting and putting together --------------------------------------------------------------
+
+
+def utf8_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _parts_of(text: str, after: Position, last_cut: LastCut, where: str) -> Iterator[Chunk]:
+    """A document in parts of about CHUNK_SIZE; `after` is the position behind its last one."""
+    start, length = 0, CHUNK_SIZE
+    try:
+        while len(text) - start > 2 * length:
+            cut = last_cut(text[start : start + length], 0)
+            if not cut:
+                length *= 2
+                continue
+            part = text[start : start + cut]
+            yield Chunk([part], utf8_length(part), None)
+            start, length = start + cut, CHUNK_SIZE
+        part = text[start:]
+        yield Chunk([part], utf8_length(part), after)
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{where} holds the lone surrogate U+{ord(error.object[error.start]):04X}, which has "
+            "no UTF-8 form; replace or remove it"
+        ) from None
+
+
+def chunks(parts: Iterable[Chunk], limit: int | None = None) -> Iterator[Chunk]:
+    """Small parts put together, until limit bytes of text have been given out."""
+    texts: list[str] = []
+    num_bytes = 0
+    position: Position | None = None
+    for part in _limited(parts, limit):
+        texts += filter(None, part.texts)
+        num_bytes += part.num_bytes
+        position = part.position
+        if num_bytes >= CHUNK_SIZE // 2:
+            yield Chunk(texts, num_bytes, position)
+            texts, num_bytes = [], 0
+    if texts:
+        yield Chunk(texts, num_bytes, position)
+
+
+def _limited(parts: Iterable[Chunk], limit: int | None) -> Iterator[Chunk]:
+    left = limit
+    for part in parts:
+        if left is not None and part.num_bytes >= left:
+            if part.texts:
+                text = part.texts[0].encode()[:left].decode("utf-8", "ignore")
+                yield Chunk([text], utf8_length(text), None)
+            return
+        yield part
+        left = left and left - part.num_bytes

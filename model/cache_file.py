@@ -1,0 +1,127 @@
+"""a model's cache and the ids it holds <-> a .safetensors file.
+
+The file says which model computed it, by a fingerprint, and which ids it came from; keys and
+values that another model reads as its own give plausible nonsense, so both are checked.
+
+Blind spot: the fingerprint covers the configuration and a few values of every weight, not all of
+them; a model that differs elsewhere only isn't told apart.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+from model.cache import KVCache, Quantized, RotatingKVCache, make_layers
+from model.transformer import Transformer
+
+_FORMAT = "bytepair cache 1"
+_SAMPLE = 8  # values of each weight in the fingerprint
+
+
+def save_cache(path: str | Path, cache: list[KVCache], ids: Sequence[int], m: Transformer) -> None:
+    """Write what the layers hold for `ids`; the file is replaced whole or not at all.
+
+    Raises ValueError if the cache is empty or holds another number of ids.
+    """
+    path = Path(path)
+    if not ids or any(layer.offset != len(ids) for layer in cache):
+        held = cache[0].offset
+        raise ValueError(f"the cache holds {held} ids and {len(ids)} were given; there must be one")
+    files = [layer.to_file() for layer in cache]
+    arrays = {f"{i}.{name}": a for i, (own, _) in enumerate(files) for name, a in own.items()}
+    metadata = {
+        "format": _FORMAT,
+        "fingerprint": fingerprint(m),
+        "model": m.config.model_type,
+        "ids": json.dumps(list(ids)),
+        "options": json.dumps(_options(cache[0])),
+        "counters": json.dumps(files[0][1]),
+    }
+    part = path.with_name(f".{path.name}.{os.getpid()}.safetensors")  # MLX wants this ending
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"{path.parent} is no directory, so {path.name} can't be saved in it"
+        )
+    try:
+        mx.save_safetensors(str(part), arrays, metadata)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load_cache(
+    path: str | Path, m: Transformer, ids: Sequence[int] | None = None
+) -> tuple[list[KVCache], list[int]]:
+    """-> the layers as save_cache wrote them, and the ids that they hold.
+
+    ids: where given, what the cache is wanted for: it must begin with the file's ids.
+    Raises FileNotFoundError, or ValueError for a file that is damaged, was computed by another
+    model, or holds other ids.
+    """
+    arrays, metadata = _read(Path(path))
+    if metadata["fingerprint"] != fingerprint(m):
+        raise ValueError(
+            f"{path} was computed by another model (a {metadata['model']}), whose keys and values"
+            " mean nothing to this one; load the model it was saved with, or start without it"
+        )
+    held = json.loads(metadata["ids"])
+    if ids is not None:
+        _check_beginning(path, held, list(ids))
+    cache = make_layers(m.config, **json.loads(metadata["options"]))
+    counters = json.loads(metadata["counters"])
+    for i, layer in enumerate(cache):
+        start = f"{i}."
+        own = {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}
+        layer.restore(own, counters)
+    return cache, held
+
+
+def fingerprint(m: Transformer) -> str:
+    """A hash of the configuration and of the first values of each weight."""
+    samples, names = [], []
+    for name, array in tree_flatten(m.parameters()):
+        names.append(f"{name} {array.shape} {array.dtype}")
+        samples.append(array[(0,) * (array.ndim - 1)][:_SAMPLE].astype(mx.float32))
+    values = mx.concatenate(samples).tolist()
+    content = repr((m.config, names, values)).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def _options(layer: KVCache) -> dict[str, int | None]:
+    """What make_layers needs to make such layers."""
+    options = {}
+    if isinstance(layer.form, Quantized):
+        options |= {"bits": layer.form.bits, "group_size": layer.form.group_size}
+    if isinstance(layer, RotatingKVCache):
+        options |= {"max_size": layer.max_size, "keep": layer.keep}
+    return options
+
+
+def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} doesn't exist, so there is no cache to load")
+    try:
+        arrays, metadata = mx.load(str(path), format="safetensors", return_metadata=True)
+        mx.eval(list(arrays.values()))
+    except RuntimeError as error:
+        raise ValueError(f"{path} is damaged ({error}); save the cache again") from None
+    if metadata.get("format") != _FORMAT:
+        raise ValueError(
+            f"{path} holds other tensors than a cache of this version (its format is"
+            f" {metadata.get('format')!r}); pass a file that save_cache wrote"
+        )
+    return arrays, metadata
+
+
+def _check_beginning(path: str | Path, held: list[int], ids: list[int]) -> None:
+    same = next((i for i, (a, b) in enumerate(zip(held, ids)) if a != b), min(len(held), len(ids)))
+    if same < len(held):
+        raise ValueError(
+            f"{path} holds {len(held)} ids and only the first {same} of them begin the"
+            f" {len(ids)} ids it is wanted for; use it for a prompt that begins with all of them"
+        )

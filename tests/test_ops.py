@@ -1,0 +1,62 @@
+"""model/ops.py: the forms for a CPU against MLX's own, and rows that see nothing but one key."""
+
+import mlx.core as mx
+import pytest
+from compare import assert_close
+
+from model import ops
+from model.cache import causal_mask
+
+SHAPES = [  # B, H, K, L, S, D: each of its own size
+    (1, 2, 2, 1, 7, 4),
+    (2, 6, 3, 1, 5, 8),
+    (2, 6, 2, 5, 9, 4),
+    (1, 4, 1, 64, 64, 8),
+    (2, 4, 2, 65, 70, 8),
+    (1, 3, 3, 200, 331, 16),
+]
+
+
+def operands(B, H, K, L, S, D):
+    keys = mx.random.split(mx.random.key(L + S), 3)
+    shapes = ((B, H, L, D), (B, K, S, D), (B, K, S, D))
+    return [mx.random.normal(shape, key=key) * 2 for shape, key in zip(shapes, keys)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("kind", ["none", "causal", "window", "rows"])
+def test_attention_is_that_of_mlx(shape, kind, monkeypatch):
+    q, k, v = operands(*shape)
+    B, _, _, L, S, _ = shape
+    rows = mx.random.bernoulli(0.5, (B, 1, L, S), key=mx.random.key(1))
+    masks = {
+        "none": None,
+        "causal": "causal",
+        "window": causal_mask(L, S - L, 3),
+        "rows": rows | (mx.arange(S) == 2),  # each sees at least one
+    }
+    expected = mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3, mask=masks[kind])
+    monkeypatch.setattr(ops, "_is_slow", lambda x: True)
+    assert_close(ops.attend(q, k, v, scale=0.3, mask=masks[kind]), expected, atol=2e-5)
+
+
+def test_far_scores_do_not_overflow(monkeypatch):
+    monkeypatch.setattr(ops, "_is_slow", lambda x: True)
+    q, k, v = operands(1, 2, 2, 3, 3, 4)
+    expected = mx.fast.scaled_dot_product_attention(q, k, v, scale=1e4, mask="causal")
+    assert_close(ops.attend(q, k, v, scale=1e4, mask="causal"), expected, atol=1e-4)
+
+
+def test_silu(monkeypatch):
+    x = mx.concatenate([mx.linspace(-200, 200, 4001), mx.array([-1e30, 1e30, 0.0])])
+    expected = x * mx.sigmoid(x)
+    monkeypatch.setattr(ops, "_is_slow", lambda x: True)
+    gap = mx.abs(ops.silu(x) - expected) / mx.maximum(1e-3, mx.abs(expected))
+    assert gap.max().item() < 2e-6
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_short_types_stay(dtype):
+    q, k, v = (x.astype(dtype) for x in operands(1, 2, 1, 3, 4, 8))
+    assert ops.attend(q, k, v, scale=0.3, mask="causal").dtype == dtype
+    assert ops.silu(q).dtype == dtype
