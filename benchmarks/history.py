@@ -156,8 +156,9 @@ def commit_of(directory: Path) -> str | None:
     """The commit that is checked out, with "+" if files differ from it; None outside of git."""
     try:
         head = _git(directory, "rev-parse", "--short=10", "HEAD")
-        # The history itself changes with every record.
-        status = _git(directory, "status", "--porcelain", "--", ".", ":!benchmarks/*.jsonl")
+        # The history itself changes with every record, and the pictures with every report.
+        files = (".", ":!benchmarks/*.jsonl", ":!benchmarks/*.svg")
+        status = _git(directory, "status", "--porcelain", "--untracked-files=no", "--", *files)
     except (OSError, subprocess.CalledProcessError):
         return None
     return head + "+" * bool(status)

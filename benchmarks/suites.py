@@ -84,6 +84,7 @@ class _Rounds:
     """The last lines of a bench module's runs, put together."""
 
     def __init__(self) -> None:
+        self.commit = commit_of(ROOT)  # when it began; the files may change meanwhile
         self.figures: dict[str, list] = {}  # path -> its value in each round
         self.versions: dict[str, str] = {}
 
@@ -97,7 +98,7 @@ class _Rounds:
         return {
             "suite": name,
             "form": form,
-            "commit": commit_of(ROOT),
+            "commit": self.commit,
             "date": now(),
             "machine": machine(),
             "versions": self.versions,
