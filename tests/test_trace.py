@@ -78,6 +78,12 @@ def test_positions_and_kinds(engine):
         ("prefill", n, n), ("decode", 1, n + 1), ("decode", 1, n + 2),
     ]  # fmt: skip
     assert walked.end == "length"
+    before = [(n, 0), (1, n), (1, n + 1)]  # ids in, ids in the cache
+    expected = [pass_bytes(engine.model, *each) for each in before]
+    assert [step.num_bytes for step in walked.steps] == expected
+    assert [stage.num_bytes for stage in walked.stages if stage.name in ("prefill", "decode")] == [
+        expected[0], expected[1] + expected[2],
+    ]  # fmt: skip
 
 
 def test_it_stops_where_the_model_stops(engine):
@@ -109,14 +115,13 @@ def test_it_ends_at_the_context(engine):
         ("The capital", ["The", " capital"]),
         ("a  b", ["a", " ", " b"]),
         ("<think>x", ["<think>", "x"]),  # an added token that is not special
-        ("<|im_end|>", ["<", "|", "im", "_", "end", "|>"]),  # a special one stays text
+        ("<|im_end|>", ["<|", "im", "_", "end", "|>"]),  # a special one stays text
         ("é🙂", ["é", "🙂"]),
     ],
 )
 def test_pieces(engine, text, pieces):
     found = pieces_of(engine, text)
-    if text != "<|im_end|>":
-        assert [piece.text for piece in found] == pieces
+    assert [piece.text for piece in found] == pieces
     assert "".join(piece.text for piece in found) == text
     assert [id for piece in found for id in piece.ids] == engine.tokenizer.encode(text)
     assert not {id for piece in found for id in piece.ids} & engine.tokenizer.special_ids
