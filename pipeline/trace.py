@@ -179,7 +179,8 @@ def _sum(name: str, what: str, steps: Sequence[Step]) -> Stage:
 
 def pieces_of(engine: Engine, text: str) -> list[Piece]:
     """The pieces of a text with the ids of each; an added token in it is a piece of its own."""
-    ids = iter(engine.tokenizer.encode(text))
+    # With offsets, since encode also cuts off and pads where the tokenizer's file says so.
+    ids = iter([id for id, _, _ in engine.tokenizer.encode_with_offsets(text)])
     pieces = []
     for piece in _cut(engine, text):
         own, num_left = [], len(piece.encode())

@@ -129,6 +129,18 @@ def test_pieces(engine, text, pieces):
         assert engine.tokenizer.decode(piece.ids) == piece.text
 
 
+def test_pieces_of_a_text_that_encode_would_cut_off(tiny_directory, tmp_path):
+    copy = shutil.copytree(tiny_directory, tmp_path / "copy")
+    described = json.loads((copy / "tokenizer.json").read_text())
+    described["truncation"] = {
+        "direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0,
+    }  # fmt: skip
+    (copy / "tokenizer.json").write_text(json.dumps(described))
+    short = Engine.load(copy)
+    assert len(short.tokenizer.encode("a b c")) == 1
+    assert [piece.text for piece in pieces_of(short, "a b c")] == ["a", " b", " c"]
+
+
 def test_half_characters_are_shown_as_bytes(engine):
     walked = trace(engine, "🙂", max_tokens=1)
     assert " ".join(token.bytes for token in walked.prompt) == "f0 9f 99 82"
