@@ -143,11 +143,19 @@ def _least(records: list[Record], path: str) -> float | None:
 def _speed(value: float, ours: float | None) -> str:
     """More is better; behind it our speed divided by theirs."""
     shown = f"{value:.0f}" if value >= 100 else f"{value:.1f}"
-    return shown if ours is None else f"{shown} ({ours / value:.2g}x)"
+    return shown if ours is None else f"{shown} ({_ratio(ours / value)})"
 
 
 def _seconds(value: float, ours: float | None) -> str:
-    return f"{value:.2f}" if ours is None else f"{value:.2f} ({value / ours:.2g}x)"
+    return f"{value:.2f}" if ours is None else f"{value:.2f} ({_ratio(value / ours)})"
+
+
+def _ratio(value: float) -> str:
+    """
+    >>> _ratio(22.43), _ratio(0.912), _ratio(1)
+    ('22.4x', '0.91x', '1.0x')
+    """
+    return f"{value:.1f}x" if value >= 1 else f"{value:.2f}x"
 
 
 def _yes_no(equal: list[float | None]) -> str:
@@ -172,7 +180,8 @@ def as_text(records: list[Record]) -> str:
         found = latest(records, suite, here)
         shown = render(found) if found else None
         if shown is None:
-            parts.append(f"{suite}: not measured on this machine")
+            missing = "no figures for its table" if found else "not measured"
+            parts.append(f"{suite}: {missing} on this machine")
             continue
         parts += [f"{_title(found[0])}\n\n{shown}\n\n{changes_of(found)}"]
     return "\n\n".join(parts)

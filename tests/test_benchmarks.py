@@ -218,7 +218,7 @@ def test_the_table_of_generation(records):
     ]  # fmt: skip
     # 314 tokens/s, of which the second record has four fifths; decode at 256: 23.8 * 0.9488
     assert lines[2].split() == "| bytepair float32 | 251 | 22.6 | |".split()
-    assert lines[4].split() == "| mlx-lm float32 | 11.2 (22x) | 7.9 (2.9x) | 48 of 48 |".split()
+    assert lines[4].split() == "| mlx-lm float32 | 11.2 (22.4x) | 7.9 (2.9x) | 48 of 48 |".split()
     assert lines[7].split() == "| our matrix products alone | | 33.5 (0.67x) | |".split()
 
 
@@ -383,7 +383,7 @@ def test_the_readme_s_tables_are_in_the_form_that_report_prints(records):
     [
         ("decode, tokens/s", "decode", "generate: the columns are"),
         ("| mlx-lm float32 ", "| mlx-lm fp32    ", "generate: there is no row 'mlx-lm fp32'"),
-        ("11.2 (22x)", "fast      ", "generate: 'fast' is no figure"),
+        ("11.2 (22.4x)", "fast      ", "generate: 'fast' is no figure"),
         ("bench:generate", "bench:speed", "speed: no such table"),
     ],
 )
