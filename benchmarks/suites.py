@@ -20,7 +20,7 @@ from benchmarks.harness import machine, say
 from benchmarks.history import Record, commit_of, now
 
 ROOT = Path(__file__).parent.parent
-NOT_FIGURES = {"suite", "machine", "versions"}
+NOT_FIGURES = {"suite", "model", "machine", "versions"}
 
 Run = Callable[[str, tuple[str, ...]], dict[str, Any]]  # module, arguments -> its last line
 
