@@ -254,10 +254,12 @@ def _steps(
 def walk(m: model.Transformer, id: int, cache: list) -> tuple[mx.array, list[Stage]]:
     """m(id) with a stop after each part -> logits (1, 1, V), and what each kind of part took."""
     start, clock = cache[0].offset, _Clock()
+    rotate = m.model.rotary.at(start, 1)
     x = clock.time("embedding", m.model.embed_tokens(mx.array([[id]])))
     for block, layer in zip(m.model.layers, cache, strict=True):
         mask = layer.mask(1, block.window)
-        x = clock.time("attention", x + block.self_attn(block.input_layernorm(x), mask, layer))
+        attended = block.self_attn(block.input_layernorm(x), mask, layer, rotate)
+        x = clock.time("attention", x + attended)
         x = clock.time("MLP", x + block.mlp(block.post_attention_layernorm(x)))
     logits = clock.time("head", m.head(m.model.norm(x)))
     num_layers, width = len(cache), m.config.hidden_size
