@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pipeline.engine import Answer, Chunk, Engine, Statistics
 
 FAILED, INTERRUPTED, CLOSED_PIPE = 1, 130, 141  # exit codes
-COMMANDS: dict[str, str] = {}  # name -> module with make_parser and run
+COMMANDS = {"batch": "pipeline.batch"}  # name -> module with make_parser and run
 
 
 def make_parser() -> given.Parser:
