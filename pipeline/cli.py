@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pipeline.engine import Answer, Chunk, Engine, Statistics
 
 FAILED, INTERRUPTED, CLOSED_PIPE = 1, 130, 141  # exit codes
-COMMANDS = {"batch": "pipeline.batch"}  # name -> module with make_parser and run
+COMMANDS = {"chat": "pipeline.repl", "batch": "pipeline.batch"}  # make_parser and run
 
 
 def make_parser() -> given.Parser:
@@ -122,7 +122,7 @@ def answer_once(options: argparse.Namespace) -> int:
         answer = engine.collect(chunks)
         print(_as_json(answer, statistics, engine, load_seconds, options), flush=True)
     else:
-        answer = engine.collect(_printed(chunks, show_reasoning=not options.quiet))
+        answer = engine.collect(printed(chunks, show_reasoning=not options.quiet))
     if options.prompt_cache:
         session.save(options.prompt_cache)
     if not options.quiet:
@@ -187,7 +187,7 @@ def _prefilled(chunks: Iterator[Chunk], prefill: str | None) -> Iterator[Chunk]:
     yield from chunks
 
 
-def _printed(chunks: Iterator[Chunk], *, show_reasoning: bool = True) -> Iterator[Chunk]:
+def printed(chunks: Iterator[Chunk], *, show_reasoning: bool = True) -> Iterator[Chunk]:
     """The same chunks, each written before the next is asked for."""
     printer = AnswerPrinter(show_reasoning=show_reasoning)
     try:

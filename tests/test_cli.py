@@ -187,7 +187,7 @@ def test_each_chunk_is_out_before_the_next_is_asked_for(monkeypatch):
             shown.append(screen.getvalue().decode())
         yield Chunk("", 2, "stop")
 
-    assert list(cli._printed(chunks()))[-1].finish_reason == "stop"
+    assert list(cli.printed(chunks()))[-1].finish_reason == "stop"
     assert shown == ["Par", "Paris", "Paris", "Parisé\n"]
     assert screen.getvalue().decode() == "Parisé\n"  # the answer ended its line itself
 
@@ -652,11 +652,11 @@ def test_no_thinking_where_the_template_cannot_say_so(ask, run, copy):
 
 def test_the_reasoning_is_on_stderr_and_the_answer_alone_on_stdout(capfd):
     chunks = [Chunk("", 1, None, "Hm, "), Chunk("", 1, None, "so."), Chunk("Yes", 1), Chunk("", 2)]
-    assert list(cli._printed(iter(chunks))) == chunks
+    assert list(cli.printed(iter(chunks))) == chunks
     assert capfd.readouterr() == ("Yes\n", "Hm, so.\n")
-    list(cli._printed(iter(chunks), show_reasoning=False))
+    list(cli.printed(iter(chunks), show_reasoning=False))
     assert capfd.readouterr() == ("Yes\n", "")
-    list(cli._printed(iter(chunks[:2])))  # cut short
+    list(cli.printed(iter(chunks[:2])))  # cut short
     assert capfd.readouterr() == ("", "Hm, so.\n")
 
 
@@ -670,9 +670,9 @@ def test_the_reasoning_is_on_stderr_and_the_answer_alone_on_stdout(capfd):
 )
 def test_the_reasoning_is_dimmed_on_terminals_that_can(environment, shown):
     script = """
-from pipeline.cli import _printed
+from pipeline.cli import printed
 from pipeline.engine import Chunk
-list(_printed(iter([Chunk("", 1, None, "Hm."), Chunk("Yes", 1)])))
+list(printed(iter([Chunk("", 1, None, "Hm."), Chunk("Yes", 1)])))
 """
     ours, theirs = pty.openpty()
     base = {name: text for name, text in ENVIRONMENT.items() if name != "NO_COLOR"}
