@@ -147,13 +147,18 @@ def test_an_interrupted_run_goes_on_where_it_stopped(ask, prompts, tmp_path, mon
     kept = part.read_bytes()
     assert kept.count(b"\n") == 1 + 3  # a header and three answers
     part.write_bytes(kept + b'{"line": 9, "te')  # and killed in the middle of the next one
+    with monkeypatch.context() as patch:
+        interrupted(patch, after=1)
+        assert ask("--rows", 2, prompts, "-o", out)[0] == 130
+    kept = part.read_bytes()
+    assert len(records(kept.decode())) == 1 + 4
     answered = []
     put = batch._Journal.put
     monkeypatch.setattr(
         batch._Journal, "put", lambda s, q, r: (answered.append(q.number), put(s, q, r))
     )
     code, _, err = ask("--rows", 2, prompts, "-o", out)
-    assert (code, err[0]) == (0, "going on: 3 of 7 are done already")
+    assert (code, err[0]) == (0, "going on: 4 of 7 are done already")
     done = {record["line"] for record in records(kept.decode())[1:]}
     assert sorted(answered) == sorted({*range(1, 8)} - done)
     assert out.read_text() == expected

@@ -746,3 +746,31 @@ def test_more_wrong_usage_is_one_sentence(run, arguments, message):
     code, out, err = run(*arguments)
     assert (code, out, len(err)) == (2, "", 1)
     assert message in err[0]
+
+
+def test_a_local_model_is_answered_without_what_only_others_need(tiny_directory):
+    arguments = ["--model", str(tiny_directory), "--raw", "--quiet", "--max-tokens", "1", "x"]
+    script = f"""
+import sys
+from pipeline.cli import main
+main({arguments})
+print(*sys.modules, file=sys.stderr)
+"""
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    loaded = {*run.stderr.split()}
+    assert {"mlx.core", "pipeline.engine"} <= loaded
+    unneeded = {"huggingface_hub", "jinja2", "tqdm", "readline", "safetensors", "numpy"}
+    assert not {*unneeded, "pipeline.repl", "pipeline.batch"} & loaded
+
+
+def test_a_prompt_that_is_a_command_s_name_can_be_asked(ask, tiny, tmp_path):
+    _, _, err = ask("--raw", "--max-tokens", 1, "chat")  # not the first argument
+    assert STATISTICS.fullmatch(err[-1])[1] == str(len(tiny.encode("chat")))
+
+
+def test_ctrl_c_before_json_says_so_and_leaves_no_half_object(endless):
+    process = start("--json", "--model", endless, "--raw", "--max-tokens", 10**6, "The")
+    assert process.stderr.readline().startswith(b"copy, loaded in")
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=10)
+    assert (process.returncode, out, said) == (130, b"", b"interrupted\n")
