@@ -132,8 +132,13 @@ def run(options: argparse.Namespace) -> int:
             terminal.say(f"going on: {len(lines) - len(requests)} of {len(lines)} are done already")
         num_skipped = requests.count(None)
         todo = [request for request in requests if request]
-        if todo:
-            num_skipped += _answer_all(todo, sink, options)
+        try:
+            num_skipped += _answer_all(todo, sink, options) if todo else 0
+        except KeyboardInterrupt:
+            if options.output:
+                kept = f"{options.output}.part"
+                terminal.say(f"answers so far are in {kept}; the same command goes on from there")
+            raise
         sink.finish(numbers)
     if num_skipped:
         terminal.say(f"{num_skipped} of {len(lines)} lines were skipped")

@@ -220,46 +220,29 @@ class Engine:
 
         Raises ValueError at the call for prompts that cannot be (empty, too long for the context).
         """
-        ids, statistics = list(ids), statistics if statistics is not None else Statistics()
         if think_budget is not None:
             split_thinking, session = True, session or self.session()
-        room = self._room_after(ids)
-        sampling = (sampling or Sampling()).or_else(self.sampling)
-        options = {
-            "sampler": sampling.sampler(),
-            "processors": sampling.processors(),
-            "vocab_size": self.tokenizer.vocab_size,
-            "on_prefill": on_prefill,
-            "top_logprobs": top_logprobs,
-            "draft": draft,
-        }
-        generate = session.generate if session else partial(model.generate, self.model)
-        generated = generate(ids, max_tokens=max(min(max_tokens, room), 0), **options)
-        statistics.num_prompt_tokens = len(ids)
-        statistics.num_cached_tokens = session.num_reused if session else 0
-        composer = self.composer(ids, stop=stop, split_thinking=split_thinking)
-        chunks = self._chunks(_timed(generated, statistics), composer, statistics, think_budget)
-
-        def both() -> Iterator[Chunk]:
-            said = []
-            for chunk in chunks:
-                yield chunk
-                said += [] if chunk.id is None else [chunk.id]
-            if chunk.finish_reason:
-                return
-            # The budget is spent: what closes the reasoning is read like a part of the prompt.
-            options["on_prefill"] = None
-            closing = self.tokenizer.encode(thinking.CUT_SHORT, allowed_special="all")
-            for id in closing:
-                yield composer.push(id)
-            left = min(max_tokens, room) - len(said) - len(closing)
-            if left < 1:
-                yield composer.finish("length")
-                return
-            rest = generate([*ids, *said, *closing], max_tokens=left, **options)
-            yield from self._chunks(_timed(rest, statistics), composer, statistics, None)
-
-        return both()
+        ids, sampling = list(ids), (sampling or Sampling()).or_else(self.sampling)
+        run = _Run(
+            generate=session.generate if session else partial(model.generate, self.model),
+            options={
+                "sampler": sampling.sampler(),
+                "processors": sampling.processors(),
+                "vocab_size": self.tokenizer.vocab_size,
+                "top_logprobs": top_logprobs,
+                "draft": draft,
+            },
+            ids=ids,
+            num_left=max(min(max_tokens, self._room_after(ids)), 0),
+            composer=self.composer(ids, stop=stop, split_thinking=split_thinking),
+            statistics=statistics if statistics is not None else Statistics(),
+            closing=self.tokenizer.encode(thinking.CUT_SHORT, allowed_special="all"),
+            think_budget=think_budget,
+        )
+        generated = run.start(on_prefill=on_prefill)
+        run.statistics.num_prompt_tokens = len(ids)
+        run.statistics.num_cached_tokens = session.num_reused if session else 0
+        return run.chunks(generated)
 
     def composer(
         self, ids: Sequence[int], *, stop: Sequence[str] = (), split_thinking: bool = False
@@ -303,24 +286,58 @@ class Engine:
         start = next((i for i in range(len(ids), 0, -1) if ids[i - 1] in special), 0)
         return thinking.is_left_open(self.tokenizer.decode(ids[start:]))
 
-    def _chunks(
-        self,
-        generated: Iterator[int | model.Token],
-        composer: Composer,
-        statistics: Statistics,
-        budget: int | None,
-    ) -> Iterator[Chunk]:
-        """Up to the end, or to where the budget of reasoning is spent: then without a reason."""
+
+@dataclass
+class _Run:
+    """One answer on its way: what it is made with, and how far it has come."""
+
+    generate: Callable[..., Iterator[int | model.Token]]
+    options: Mapping[str, Any]  # for generate
+    ids: list[int]  # of the prompt and given out
+    num_left: int  # ids to give out still
+    composer: Composer
+    statistics: Statistics
+    closing: list[int]  # what closes the reasoning
+    think_budget: int | None
+
+    def start(self, **options: Any) -> Iterator[int | model.Token]:
+        """The ids that follow those so far, nothing computed yet."""
+        generated = self.generate(self.ids, max_tokens=self.num_left, **self.options, **options)
+        return _timed(generated, self.statistics)
+
+    def chunks(self, generated: Iterator[int | model.Token]) -> Iterator[Chunk]:
+        """A chunk for each id, up to one with a finish_reason."""
         for one in generated:
-            chunk = composer.push(one)
-            statistics.num_reasoning_tokens += composer.is_thinking
+            chunk = self._push(one)
+            self.statistics.num_reasoning_tokens += self.composer.is_thinking
             yield chunk
             if chunk.finish_reason:
                 return
-            is_over = budget is not None and statistics.num_reasoning_tokens >= budget
-            if is_over and composer.is_thinking:
+            if self._is_budget_spent():
+                yield from self._close_thinking()
                 return
-        yield composer.finish("length")
+        yield self.composer.finish("length")
+
+    def _push(self, one: int | model.Token) -> Chunk:
+        chunk = self.composer.push(one)
+        self.ids.append(chunk.id)
+        self.num_left -= 1
+        return chunk
+
+    def _is_budget_spent(self) -> bool:
+        budget = self.think_budget
+        is_spent = budget is not None and self.statistics.num_reasoning_tokens >= budget
+        return is_spent and self.composer.is_thinking
+
+    def _close_thinking(self) -> Iterator[Chunk]:
+        """Write the end of the reasoning for the model, and go on as if it were its own."""
+        self.think_budget = None
+        for id in self.closing:
+            yield self._push(id)
+        if self.num_left < 1:
+            yield self.composer.finish("length")
+            return
+        yield from self.chunks(self.start())
 
 
 class Composer:

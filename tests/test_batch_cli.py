@@ -142,7 +142,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped(ask, prompts, tmp_path, mon
     expected = ask("--rows", 2, prompts)[1]
     with monkeypatch.context() as patch:
         interrupted(patch, after=3)
-        assert ask("--rows", 2, prompts, "-o", out)[0] == 130
+        code, _, err = ask("--rows", 2, prompts, "-o", out)
+    told = f"answers so far are in {part}; the same command goes on from there"
+    assert (code, err[-2:]) == (130, [told, "interrupted"])
     assert not out.exists()
     kept = part.read_bytes()
     assert kept.count(b"\n") == 1 + 3  # a header and three answers
