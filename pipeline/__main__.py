@@ -1,7 +1,4 @@
-"""python -m pipeline -> cli.main, ended by signals the way Ctrl-C ends it. Knows nothing else.
-
-`python -m pipeline trace` goes to trace_cli.main.
-"""
+"""python -m pipeline -> cli.main, ended by signals the way Ctrl-C ends it. Knows nothing else."""
 
 import signal
 import sys
@@ -12,8 +9,4 @@ if __name__ == "__main__":
     for number in (signal.SIGTERM, signal.SIGHUP):  # by default no `finally` would run: no clean-up
         if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
-    if sys.argv[1:2] == ["trace"]:
-        from pipeline import trace_cli
-
-        sys.exit(trace_cli.main(sys.argv[2:]))
     sys.exit(main())

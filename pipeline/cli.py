@@ -33,16 +33,21 @@ if TYPE_CHECKING:
     from pipeline.engine import Answer, Chunk, Engine, Statistics
 
 FAILED, INTERRUPTED, CLOSED_PIPE = 1, 130, 141  # exit codes
-COMMANDS = {"chat": "pipeline.repl", "batch": "pipeline.batch"}  # make_parser and run
+COMMANDS = {  # name -> its module, with make_parser and run
+    "chat": "pipeline.repl",
+    "batch": "pipeline.batch",
+    "trace": "pipeline.trace_cli",
+}
 
 
 def make_parser() -> given.Parser:
     """The options of python -m pipeline; its errors leave with exit code 2."""
     parser = given.Parser(
         prog="python -m pipeline",
-        usage="%(prog)s [options] [prompt]\n       %(prog)s chat|batch --help",
+        usage="%(prog)s [options] [prompt]\n       %(prog)s chat|batch|trace --help",
         description="Answer or continue a prompt with a local language model.",
-        epilog="python -m pipeline chat is for conversations, batch for many prompts at once. "
+        epilog="python -m pipeline chat is for conversations, batch for many prompts at once, "
+        "trace shows a text's way through the machine. "
         "The answer goes to stdout, thinking, progress and statistics to stderr. " + given.SAMPLING,
     )
     given.add_prompt(parser)

@@ -11,30 +11,24 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
+
+from pipeline.options import USAGE, Parser
+from pipeline.terminal import say
 
 if TYPE_CHECKING:
     from pipeline.trace import Candidate, Stage, Trace
 
-FAILED, USAGE, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141  # exit codes
 BAR = 20  # characters that stand for a probability of 1
 WIDTH = 96
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse with one-sentence errors instead of the usage block."""
-
-    def error(self, message: str) -> NoReturn:
-        _say(f"error: {message} (see python -m pipeline trace --help)")
-        sys.exit(USAGE)
-
-
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """The options of python -m pipeline trace; its errors leave with exit code 2."""
-    parser = _Parser(
+    parser = Parser(
         prog="python -m pipeline trace",
         description="Walk a text through the machine: pieces, ids, the template, each step's "
         "likeliest tokens, time and bytes.",
@@ -53,29 +47,11 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; SystemExit only for --help and usage errors."""
-    options = make_parser().parse_args(arguments)
-    try:
-        code = run(options)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # whoever reads our output has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLOSED_PIPE
-    except KeyboardInterrupt:
-        _say("interrupted")
-        return INTERRUPTED
-    except (ValueError, OSError, RuntimeError, MemoryError) as error:
-        _say(f"error: {_one_line(error)}")
-        return FAILED
-
-
 def run(options: argparse.Namespace) -> int:
     """Trace and show; -> the exit code. What fails is raised."""
     text = _read(options.text)
     if not text:
-        _say("error: the text is empty; give some text to walk through the machine")
+        say("error: the text is empty; give some text to walk through the machine")
         return USAGE
     _show(_trace(text, options), options)
     return 0
@@ -99,7 +75,7 @@ def _read(text: str) -> str:
 def _trace(text: str, options: argparse.Namespace) -> Trace:
     from pipeline import source
 
-    found = source.find(options.model, notify=_say)
+    found = source.find(options.model, notify=say)
 
     from pipeline.engine import Engine
     from pipeline.trace import Stage, trace
@@ -132,7 +108,7 @@ def _show(walked: Trace, options: argparse.Namespace) -> None:
         part = options.html.with_name(f".{options.html.name}.{os.getpid()}")
         part.write_text(page(walked), encoding="utf-8")
         part.replace(options.html)
-        _say(f"wrote {options.html}")
+        say(f"wrote {options.html}")
     if options.json:
         print(json.dumps(walked.as_dict(), ensure_ascii=False))
     elif not options.html:
@@ -265,14 +241,3 @@ def _plural(count: int, noun: str) -> str:
     """
     ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{count} {noun}{ending}"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _one_line(error: BaseException) -> str:
-    """An exception's message as one line; the system's own errors as FILE: REASON."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'reading or writing failed'}: {error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
