@@ -1,151 +1,157 @@
 """command line -> the answer on stdout, everything about the answer on stderr.
 
-The only file that prints. Nothing heavy is imported before the arguments are known to be good.
+    prompt --one-shot, here--> answer        chat --repl--> turns        batch --batch--> answers
+
+Nothing heavy is imported before the arguments are known to be good.
 Blind spot: it does not know how text is made; it asks Engine for chunks.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-import os
+import json
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline import options as given
+from pipeline.options import USAGE
+from pipeline.terminal import (
+    AnswerPrinter,
+    flush_or_silence,
+    one_line,
+    open_missing_streams,
+    prefill_progress,
+    say,
+    say_error,
+    silence,
+)
 
 if TYPE_CHECKING:
-    from pipeline.engine import Chunk, Engine, Statistics
-    from pipeline.source import Source
+    from pipeline.engine import Answer, Chunk, Engine, Statistics
 
-FAILED, USAGE, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141  # exit codes
-DTYPES = ("float32", "bfloat16", "float16")
-ERASE_LINE = "\x1b[K"  # from the cursor to the line's end
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse with one-sentence errors instead of the usage block."""
-
-    def error(self, message: str) -> NoReturn:
-        _say(f"error: {message} (see python -m pipeline --help)")
-        sys.exit(USAGE)
+FAILED, INTERRUPTED, CLOSED_PIPE = 1, 130, 141  # exit codes
+COMMANDS = {  # name -> its module, with make_parser and run
+    "chat": "pipeline.repl",
+    "batch": "pipeline.batch",
+    "trace": "pipeline.trace_cli",
+    "glitch": "pipeline.glitch_cli",
+}
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> given.Parser:
     """The options of python -m pipeline; its errors leave with exit code 2."""
-    parser = _Parser(
+    parser = given.Parser(
         prog="python -m pipeline",
+        usage="%(prog)s [options] [prompt]\n       %(prog)s chat|batch|trace|glitch --help",
         description="Answer or continue a prompt with a local language model.",
-        epilog="The answer goes to stdout, progress and statistics to stderr. Where temperature, "
-        "top-p and top-k are not given, the model's generation_config.json decides.",
+        epilog="python -m pipeline chat is for conversations, batch for many prompts at once, "
+        "trace shows a text's way through the machine. "
+        "The answer goes to stdout, thinking, progress and statistics to stderr. " + given.SAMPLING,
     )
-    add = parser.add_argument
-    add("prompt", nargs="?", help="what to answer; - or nothing reads it from a pipe")
-    add("--model", metavar="MODEL", help="directory, .gguf file or Hub id (default: Qwen3-0.6B)")
-    add("--raw", action="store_true", help="continue the text as it stands: no chat template")
-    add("--max-tokens", type=_integer(1), default=1024, metavar="N", help="default: 1024")
-    add("--temp", type=_number(0), metavar="T", help="temperature; 0 takes the likeliest token")
-    add("--top-p", type=_number(0, 1, open_below=True), metavar="P", help="nucleus sampling")
-    add("--top-k", type=_integer(0), metavar="K", help="draw from the K likeliest; 0 is all")
-    add("--seed", type=_integer(0, 2**64 - 1), metavar="S", help="same seed, same answer")
-    add("--dtype", choices=DTYPES, help="of the weights (default: float32 on CPUs, else theirs)")
-    add("--verbose", action="store_true", help="say more about the model and the machine")
+    given.add_prompt(parser)
+    given.add_model(parser)
+    given.add_answer(parser)
+    given.add_thinking(parser)
+    given.add_cache(parser)
+    parser.add_argument(
+        "--logprobs",
+        type=given.integer(0),
+        metavar="N",
+        help="tell each token's log-probability and the N likeliest",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object, once all is there")
+    given.add_loudness(parser)
     return parser
-
-
-def _number(low: float, high: float = math.inf, *, open_below: bool = False) -> Callable:
-    """An argparse type: a finite number within bounds."""
-    what = f"a number {'above' if open_below else 'from'} {low:g}"
-    what += f" up to {high:g}" if high < math.inf else " up"
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        too_low = value <= low if open_below else value < low
-        if too_low or not value <= high or math.isinf(value):  # NaN is not <= anything
-            raise argparse.ArgumentTypeError(f"it is {text!r}, but must be {what}")
-        return value
-
-    return parse
-
-
-def _integer(low: int, high: float = math.inf) -> Callable:
-    """An argparse type: a whole number within bounds."""
-    what = f"a whole number from {low} up" + (f" to {high}" if high < math.inf else "")
-
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"it is {text!r}, but must be {what}")
-        return value
-
-    return parse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; SystemExit only for --help and usage errors."""
-    _open_missing_streams()
+    open_missing_streams()
+    arguments = sys.argv[1:] if arguments is None else [*arguments]
     try:
-        return _run(make_parser().parse_args(arguments))
+        if arguments and arguments[0] in COMMANDS:
+            command = import_module(COMMANDS[arguments[0]])
+            return _run(command.run, command.make_parser().parse_args(arguments[1:]))
+        return _run(answer_once, make_parser().parse_args(arguments))
     except KeyboardInterrupt:
-        _say("interrupted")
+        say("interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has enough: stop without a word
-        _silence(sys.stdout, sys.stderr)
+        silence(sys.stdout, sys.stderr)
         return CLOSED_PIPE
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(command: Any, options: argparse.Namespace) -> int:
     try:
-        prompt = _read_prompt(options.prompt)
-        if not prompt.strip():
-            _say("error: the prompt is empty; give some text to answer or continue")
-            return USAGE
-        _generate(prompt, options)
-        return 0
+        return command(options)
     except BrokenPipeError:
         raise
     except (ValueError, OSError, RuntimeError, MemoryError) as error:
-        _say(f"error: {_one_line(error)}")
-        _flush_or_silence(sys.stdout)
+        say_error(one_line(error))
+        flush_or_silence(sys.stdout)
         return FAILED
 
 
-def _generate(prompt: str, options: argparse.Namespace) -> None:
+def answer_once(options: argparse.Namespace) -> int:
     """Find the model, load it, stream its answer, say what it cost."""
-    from pipeline import source
+    prompt = _read_prompt(options)
+    if not prompt.strip():
+        say("error: the prompt is empty; give some text to answer or continue")
+        return USAGE
+    from pipeline import loading
 
-    engine = _load(source.find(options.model, notify=_say), options.dtype)
+    engine, load_seconds = loading.load_engine(options)
+    draft, session = loading.load_draft(engine, options), loading.load_session(engine, options)
 
-    from pipeline.engine import Sampling, Statistics
+    from pipeline.engine import Statistics
 
-    ids = _encode(engine, prompt, raw=options.raw)
+    ids, is_raw = _encode(engine, prompt, options)
     statistics = Statistics()
     chunks = engine.stream(
         ids,
         max_tokens=options.max_tokens,
-        sampling=Sampling(options.temp, options.top_p, options.top_k, seed=options.seed),
+        sampling=given.sampling_of(options),
         statistics=statistics,
-        on_prefill=_prefill_progress(len(ids)),
+        on_prefill=None if options.quiet else prefill_progress(len(ids)),
+        session=session,
+        stop=options.stop,
+        split_thinking=not is_raw,
+        think_budget=None if is_raw else options.think_budget,
+        top_logprobs=options.logprobs,
+        draft=draft,
     )
-    if _print_stream(chunks) == "length":
-        _say(_why_it_ended(statistics, options.max_tokens))
-    _say(_summary(statistics))
-    if options.verbose:
-        _say(_details(engine))
+    chunks = _prefilled(chunks, options.prefill)
+    if options.json:
+        answer = engine.collect(chunks)
+        print(_as_json(answer, statistics, engine, load_seconds, options), flush=True)
+    else:
+        answer = engine.collect(printed(chunks, show_reasoning=not options.quiet))
+    if options.prompt_cache:
+        session.save(options.prompt_cache)
+    if not options.quiet:
+        _tell(answer, statistics, engine, options)
+    return 0
 
 
-def _read_prompt(prompt: str | None) -> str:
-    """The argument, or what a pipe holds. ValueError if it isn't UTF-8."""
-    if prompt not in (None, "-"):
-        if not _is_unicode(prompt):
-            raise ValueError("the prompt is not UTF-8")
-        return prompt
+# --- the prompt ----------------------------------------------------------------------------------
+
+
+def _read_prompt(options: argparse.Namespace) -> str:
+    """The argument and the files, or what a pipe holds. ValueError if it isn't UTF-8."""
+    files = [_read_file(name) for name in options.file]
+    if options.prompt == "-" or (options.prompt is None and not files):
+        parts = [_read_pipe(options.prompt)]
+    else:
+        parts = [] if options.prompt is None else [options.prompt]
+    if not all(map(given.is_unicode, parts)):
+        raise ValueError("the prompt is not UTF-8")
+    return "\n\n".join([*parts, *files])
+
+
+def _read_pipe(prompt: str | None) -> str:
     if prompt is None and sys.stdin.isatty():
         return ""
     try:
@@ -154,84 +160,154 @@ def _read_prompt(prompt: str | None) -> str:
         raise ValueError(f"stdin is not UTF-8 at byte {error.start}") from error
 
 
-def _is_unicode(argument: str) -> bool:
-    """Python has a lone surrogate for each byte of an argument that isn't UTF-8."""
+def _read_file(name: str) -> str:
     try:
-        argument.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        return Path(name).read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is not UTF-8 at byte {error.start}") from error
 
 
-def _load(found: Source, dtype: str | None) -> Engine:
-    start = time.perf_counter()
-    if sys.stderr.isatty():
-        print(f"loading {found.name} ...", end="\r", file=sys.stderr, flush=True)
-    from pipeline.engine import Engine
-
-    engine = Engine.load(found.path, dtype=dtype)
-    _say(f"{found.name}, loaded in {time.perf_counter() - start:.1f} s")
-    return engine
-
-
-def _encode(engine: Engine, prompt: str, *, raw: bool) -> list[int]:
-    if raw:
-        return engine.encode_raw(prompt)
-    if not engine.has_chat_template:
-        _say("this model has no chat template, so the prompt is continued as with --raw")
-        return engine.encode_raw(prompt)
-    return engine.encode_chat([{"role": "user", "content": prompt}])
+def _encode(engine: Engine, prompt: str, options: argparse.Namespace) -> tuple[list[int], bool]:
+    """-> the prompt's ids, and whether it is continued as it stands."""
+    if not options.raw and not engine.has_chat_template and not options.quiet:
+        say("this model has no chat template, so the prompt is continued as with --raw")
+    if options.raw or not engine.has_chat_template:
+        return engine.encode_raw(prompt + (options.prefill or "")), True
+    messages = [{"role": "user", "content": prompt}]
+    if options.system:
+        messages.insert(0, {"role": "system", "content": options.system})
+    if options.prefill:
+        messages.append({"role": "assistant", "content": options.prefill})
+    return engine.encode_chat(messages, **given.thinking_variables(options.think)), False
 
 
-def _prefill_progress(num_tokens: int) -> Callable[[int, int], None] | None:
-    """A bar for prompts that take more than one pass; none where nobody watches."""
-    if num_tokens < 1024 or not sys.stderr.isatty():
-        return None
-    from tqdm import tqdm
-
-    bar = tqdm(total=num_tokens, unit="tok", desc="reading the prompt", leave=False, mininterval=0)
-
-    def show(done: int, total: int) -> None:
-        bar.update(done - bar.n)
-        if done == total:
-            bar.close()
-
-    return show
+# --- the answer ----------------------------------------------------------------------------------
 
 
-def _print_stream(chunks: Iterator[Chunk]) -> str | None:
-    """Write each chunk's text as it comes, then a newline; returns the finish_reason."""
-    out, reason, text = sys.stdout, None, ""
-    out.reconfigure(encoding="utf-8")
+def _prefilled(chunks: Iterator[Chunk], prefill: str | None) -> Iterator[Chunk]:
+    """The chunks after one that brings what the answer begins with."""
+    from pipeline.engine import Chunk
+
+    if prefill:
+        yield Chunk(prefill)
+    yield from chunks
+
+
+def printed(chunks: Iterator[Chunk], *, show_reasoning: bool = True) -> Iterator[Chunk]:
+    """The same chunks, each written before the next is asked for."""
+    printer = AnswerPrinter(show_reasoning=show_reasoning)
     try:
         for chunk in chunks:
-            reason = chunk.finish_reason
-            if chunk.text:
-                text = chunk.text
-                out.write(text)
-                out.flush()
-    finally:  # also after Ctrl-C, so that the shell's prompt begins its own line
-        if text and not text.endswith("\n"):
-            out.write("\n")
-            out.flush()
-    return reason
+            printer.show(chunk)
+            yield chunk
+    finally:  # also after Ctrl-C
+        printer.close()
+
+
+def _as_json(
+    answer: Answer,
+    statistics: Statistics,
+    engine: Engine,
+    load_seconds: float,
+    options: argparse.Namespace,
+) -> str:
+    sys.stdout.reconfigure(encoding="utf-8")
+    content = {
+        "text": answer.text,
+        "reasoning": answer.reasoning,
+        "ids": answer.ids,
+        "finish_reason": answer.finish_reason,
+        "usage": usage(statistics),
+        "timings": {"load_seconds": load_seconds, **timings(statistics)},
+    }
+    if options.prefill:
+        content["prefill"] = options.prefill
+    if options.logprobs is not None:
+        pairs = zip(answer.ids, answer.tokens, strict=True)
+        content["logprobs"] = [_logprob(engine, *pair) for pair in pairs]
+    return json.dumps(content, ensure_ascii=False)
+
+
+def usage(statistics: Statistics) -> dict[str, int]:
+    """How many tokens an answer took, by the names that servers use."""
+    s = statistics
+    return {
+        "prompt_tokens": s.num_prompt_tokens,
+        "cached_tokens": s.num_cached_tokens,
+        "completion_tokens": s.num_generated_tokens,
+        "reasoning_tokens": s.num_reasoning_tokens,
+        "total_tokens": s.num_prompt_tokens + s.num_generated_tokens,
+    }
+
+
+def timings(statistics: Statistics) -> dict[str, float]:
+    """How long an answer took."""
+    s = statistics
+    return {
+        "prefill_seconds": s.prefill_seconds,
+        "decode_seconds": s.decode_seconds,
+        "prefill_tokens_per_second": s.prefill_tokens_per_second,
+        "decode_tokens_per_second": s.decode_tokens_per_second,
+    }
+
+
+def _logprob(engine: Engine, id: int, token: Any) -> dict[str, Any]:
+    """An id with its text and bytes; logprob is null where the model didn't choose it."""
+    own = _token(engine, id, token and token.logprob)
+    return own | {"top": [_token(engine, *pair) for pair in token.top] if token else []}
+
+
+def _token(engine: Engine, id: int, logprob: float | None) -> dict[str, Any]:
+    content = engine.tokenizer.id_to_token(id)
+    text = content.decode("utf-8", "replace")
+    return {"id": id, "token": text, "bytes": list(content), "logprob": logprob}
 
 
 # --- lines about the answer ----------------------------------------------------------------------
 
 
-def _summary(statistics: Statistics) -> str:
+def _tell(
+    answer: Answer, statistics: Statistics, engine: Engine, options: argparse.Namespace
+) -> None:
+    from pipeline import loading
+
+    if options.logprobs is not None and not options.json:
+        for id, token in zip(answer.ids, answer.tokens, strict=True):
+            say(_logprob_line(engine, id, token))
+    if answer.finish_reason == "length" and not options.json:
+        say(why_it_ended(statistics, options.max_tokens))
+    say(summary(statistics))
+    if options.verbose:
+        say(loading.details(engine))
+
+
+def _logprob_line(engine: Engine, id: int, token: Any) -> str:
+    """A token, its log-probability, and the likeliest ones at its place."""
+
+    def shown(id: int, logprob: float) -> str:
+        text = engine.tokenizer.id_to_token(id).decode("utf-8", "replace")
+        return f"{logprob:8.3f} {json.dumps(text, ensure_ascii=False)}"
+
+    if token is None:  # what closed the thinking
+        return f"{'':8} {json.dumps(engine.tokenizer.decode([id]), ensure_ascii=False)}"
+    return "  |".join([shown(id, token.logprob), *(shown(*pair) for pair in token.top)])
+
+
+def summary(statistics: Statistics) -> str:
+    """One line about an answer's cost."""
     s = statistics
+    cached = f" ({s.num_cached_tokens} cached)" if s.num_cached_tokens else ""
     return (
-        f"prompt {s.num_prompt_tokens} tokens, {s.prefill_tokens_per_second:.1f} tokens/s | "
-        f"generated {s.num_generated_tokens} tokens, {s.decode_tokens_per_second:.1f} tokens/s | "
+        f"prompt {s.num_prompt_tokens} tokens{cached}, {s.prefill_tokens_per_second:.1f} tokens/s "
+        f"| generated {s.num_generated_tokens} tokens, {s.decode_tokens_per_second:.1f} tokens/s | "
         f"first token after {s.prefill_seconds:.2f} s | peak memory {_peak_gigabytes():.2f} GB"
     )
 
 
-def _why_it_ended(statistics: Statistics, max_tokens: int) -> str:
+def why_it_ended(statistics: Statistics, max_tokens: int) -> str:
+    """What to say of an answer whose length ended it."""
     if statistics.num_generated_tokens < max_tokens:
-        return "stopped where the model's context ends"
+        return "stopped where the context ends"
     return f"stopped after {max_tokens} tokens; --max-tokens allows more"
 
 
@@ -253,54 +329,3 @@ def _peak_resident_bytes() -> int:
     except (OSError, StopIteration):  # no Linux
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _details(engine: Engine) -> str:
-    import mlx.core as mx
-
-    from model import blas
-
-    config = engine.model.config
-    dtype = str(engine.model.model.embed_tokens.weight.dtype).removeprefix("mlx.core.")
-    return (
-        f"{config.model_type}, {config.num_hidden_layers} layers, context {config.context} | "
-        f"{dtype} on {mx.default_device()} | BLAS: {blas.enable()}"
-    )
-
-
-# --- streams -------------------------------------------------------------------------------------
-
-
-def _say(line: str) -> None:
-    erase = ERASE_LINE if sys.stderr.isatty() else ""  # of what "loading ..." left
-    print(erase + line, file=sys.stderr, flush=True)
-
-
-def _one_line(error: BaseException) -> str:
-    """An exception's message as one line; the system's own errors as FILE: REASON."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'reading or writing failed'}: {error.strerror}"
-    if isinstance(error, MemoryError):
-        return "out of memory"
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def _open_missing_streams() -> None:
-    """Python has None for a stream that was closed before it began; take the null device."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-
-
-def _flush_or_silence(stream: TextIO) -> None:
-    """A stream that can't take its last text would fail once more, with a traceback, at exit."""
-    try:
-        stream.flush()
-    except OSError:
-        _silence(stream)
-
-
-def _silence(*streams: TextIO) -> None:
-    null = os.open(os.devnull, os.O_WRONLY)
-    for stream in streams:
-        os.dup2(null, stream.fileno())

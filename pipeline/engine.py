@@ -1,5 +1,7 @@
 """prompt or messages -> a stream of Chunk(text, id, finish_reason): tokenizer and model joined.
 
+    ids --model--> id --tokenizer--> text --thinking--> reasoning | answer --stops--> Chunk
+
 The stream pulls: nothing is computed before it is asked for, and who stops asking stops the model.
 Blind spot: it does not know terminals, flags or where models come from.
 """
@@ -8,14 +10,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import bpe
 import model
 from model.gguf import GGUF
+from pipeline import thinking
+from pipeline.stops import StopTexts
+from pipeline.thinking import ThinkingSplitter
 
 # Texts of tokens that end an answer, for GGUF files: their metadata names only one of them.
 END_TOKENS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>")
@@ -33,9 +39,11 @@ class Sampling:
     top_k: int | None = None
     min_p: float | None = None
     seed: int | None = None
+    repetition_penalty: float | None = None
 
     def __post_init__(self) -> None:
         self.sampler()
+        self.processors()
 
     def or_else(self, defaults: Sampling) -> Sampling:
         """These choices, and the defaults where none was made."""
@@ -43,7 +51,14 @@ class Sampling:
 
     def sampler(self) -> Callable[[Any], Any]:
         """The function logits -> id for these choices; unmade ones are greedy and unlimited."""
-        return model.make_sampler(**({"temperature": 0.0} | self._made()))
+        choices = {"temperature": 0.0} | self._made()
+        choices.pop("repetition_penalty", None)
+        return model.make_sampler(**choices)
+
+    def processors(self) -> list[Callable[..., Any]]:
+        """What changes the logits before the sampler: the penalty, where there is one."""
+        penalty = 1.0 if self.repetition_penalty is None else self.repetition_penalty
+        return model.make_processors(repetition_penalty=penalty)
 
     def _made(self) -> dict[str, Any]:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -55,11 +70,30 @@ class Chunk:
     """A piece of the answer. text may be empty; finish_reason, on the last, is "stop" or "length".
 
     id is the one that was generated, None where the end of the allowed length only flushes text.
+    reasoning is what it adds to the thinking, which is no part of the answer. token: the id with
+    its log-probability and the likeliest others, where they were asked for.
     """
 
     text: str
     id: int | None = None
     finish_reason: str | None = None
+    reasoning: str = ""
+    token: model.Token | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All chunks of an answer as one: see Engine.collect.
+
+    ids: what text and reasoning were decoded from, so without the id that stopped.
+    tokens: for each of these its log-probabilities, None where none were asked for.
+    """
+
+    text: str
+    reasoning: str
+    ids: list[int]
+    tokens: list[model.Token | None]
+    finish_reason: str | None
 
 
 @dataclass
@@ -70,10 +104,13 @@ class Statistics:
     num_generated_tokens: int = 0  # the one that stops included
     prefill_seconds: float = 0.0  # also the time to the first token
     decode_seconds: float = 0.0
+    num_cached_tokens: int = 0  # of the prompt, not read again
+    num_reasoning_tokens: int = 0  # of those generated
 
     @property
     def prefill_tokens_per_second(self) -> float:
-        return _rate(self.num_prompt_tokens, self.prefill_seconds)
+        """Of the tokens that had to be read."""
+        return _rate(self.num_prompt_tokens - self.num_cached_tokens, self.prefill_seconds)
 
     @property
     def decode_tokens_per_second(self) -> float:
@@ -93,32 +130,68 @@ class Engine:
     model: model.Transformer
     stop_ids: frozenset[int]
     sampling: Sampling = Sampling()  # the model's own defaults
+    max_context: int | None = None  # None: all that the model has
 
     @classmethod
-    def load(cls, path: str | Path, *, dtype: str | None = None) -> Engine:
-        """Read a model directory or a .gguf file. ValueError or OSError says what is wrong."""
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        dtype: str | None = None,
+        max_context: int | None = None,
+        quantized: bool | None = None,
+        force: bool = False,
+    ) -> Engine:
+        """Read a model directory or a .gguf file. ValueError or OSError says what is wrong.
+
+        max_context: use no more positions than that. The others are model.load's.
+        """
         path = Path(path)
         _check_kind(path)
         tokenizer = _load_tokenizer(path)
         generation = _Generation.read(path / "generation_config.json")  # before the long part
-        transformer = model.load(path, dtype=dtype)
+        transformer = model.load(path, dtype=dtype, quantized=quantized, force=force)
         _check_pair(tokenizer, transformer, path)
         stop_ids = generation.eos_ids | {*transformer.config.eos_token_ids}
         stop_ids |= _named_ends(tokenizer, END_TOKENS if path.is_file() else ())
-        return cls(tokenizer, transformer, stop_ids, generation.sampling)
+        return cls(tokenizer, transformer, stop_ids, generation.sampling, max_context)
+
+    @property
+    def context(self) -> int:
+        """How many ids a prompt and its answer may have together."""
+        own = self.model.config.context
+        return own if self.max_context is None else min(own, self.max_context)
 
     @property
     def has_chat_template(self) -> bool:
         """Whether the model's files bring a chat template."""
         return bool(self.tokenizer.spec.chat_templates)
 
+    @property
+    def can_switch_thinking(self) -> bool:
+        """Whether the chat template reads enable_thinking."""
+        return any("enable_thinking" in t for t in self.tokenizer.spec.chat_templates.values())
+
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
-        """The prompt ids of a conversation, in the model's own format."""
+        """The prompt ids of a conversation, in the model's own format.
+
+        If the last message is the assistant's, the answer goes on with it. variables are the
+        template's, such as enable_thinking.
+        """
+        if messages and messages[-1].get("role") == "assistant":
+            variables |= {"continue_final_message": True, "add_generation_prompt": False}
         return self.tokenizer.apply_chat_template(messages, **variables)
 
     def encode_raw(self, text: str) -> list[int]:
         """The prompt ids of a text to be continued as it stands (with a BOS if the model wants)."""
         return self.tokenizer.encode(text, add_special_tokens=True)
+
+    def session(self, **cache_options: Any) -> model.Session:
+        """What stream() reads prompts into, to read of the next one only what is new.
+
+        cache_options: bits, group_size, max_size, keep, as for Transformer.make_cache.
+        """
+        return model.Session(self.model, **cache_options)
 
     def stream(
         self,
@@ -128,47 +201,201 @@ class Engine:
         sampling: Sampling | None = None,
         statistics: Statistics | None = None,
         on_prefill: Callable[[int, int], None] | None = None,
+        session: model.Session | None = None,
+        stop: Sequence[str] = (),
+        split_thinking: bool = False,
+        think_budget: int | None = None,
+        top_logprobs: int | None = None,
+        draft: Any = None,
     ) -> Iterator[Chunk]:
         """Generate after prompt ids: a Chunk for each id, the last one with a finish_reason.
 
         The texts of all chunks joined are the answer, never with half a character in between. The
         id that stops generation gives no text. sampling: choices that it leaves open are the
-        model's own. on_prefill: called with (prompt ids read, all of them).
+        model's own. on_prefill: called with (prompt ids read, all of them). session: where earlier
+        prompts were read. stop: texts that end the answer and are no part of it.
+        split_thinking: <think> ... </think> becomes the chunks' reasoning, in which stop texts
+        don't count. think_budget: after so many ids of reasoning it is closed for the model; that
+        implies split_thinking. top_logprobs, draft: as in model.generate.
 
         Raises ValueError at the call for prompts that cannot be (empty, too long for the context).
         """
-        generated = model.generate(
-            self.model,
-            ids,
-            max_tokens=max_tokens,
-            sampler=(sampling or Sampling()).or_else(self.sampling).sampler(),
-            vocab_size=self.tokenizer.vocab_size,
-            on_prefill=on_prefill,
+        if think_budget is not None:
+            split_thinking, session = True, session or self.session()
+        ids, sampling = list(ids), (sampling or Sampling()).or_else(self.sampling)
+        run = _Run(
+            generate=session.generate if session else partial(model.generate, self.model),
+            options={
+                "sampler": sampling.sampler(),
+                "processors": sampling.processors(),
+                "vocab_size": self.tokenizer.vocab_size,
+                "top_logprobs": top_logprobs,
+                "draft": draft,
+            },
+            ids=ids,
+            num_left=max(min(max_tokens, self._room_after(ids)), 0),
+            composer=self.composer(ids, stop=stop, split_thinking=split_thinking),
+            statistics=statistics if statistics is not None else Statistics(),
+            closing=self.tokenizer.encode(thinking.CUT_SHORT, allowed_special="all"),
+            think_budget=think_budget,
         )
-        statistics = statistics if statistics is not None else Statistics()
-        statistics.num_prompt_tokens = len(ids)
-        return self._chunks(_timed(generated, statistics))
+        generated = run.start(on_prefill=on_prefill)
+        run.statistics.num_prompt_tokens = len(ids)
+        run.statistics.num_cached_tokens = session.num_reused if session else 0
+        return run.chunks(generated)
 
-    def _chunks(self, generated: Iterator[int]) -> Iterator[Chunk]:
+    def composer(
+        self, ids: Sequence[int], *, stop: Sequence[str] = (), split_thinking: bool = False
+    ) -> Composer:
+        """What makes chunks of the ids that follow a prompt."""
+        splitter = None
+        if split_thinking:
+            splitter = ThinkingSplitter(is_thinking=self._opens_thinking(ids))
         text = self.tokenizer.stream(skip_special_tokens=True)
-        for id in generated:
-            if id in self.stop_ids:
-                yield Chunk(text.finish(), id, "stop")
+        return Composer(text, StopTexts(stop), splitter, self.stop_ids)
+
+    def collect(self, chunks: Iterable[Chunk]) -> Answer:
+        """The whole answer, once it has come."""
+        chunks = list(chunks)
+        made = [
+            chunk
+            for chunk in chunks
+            if chunk.id is not None and not (chunk.finish_reason and chunk.id in self.stop_ids)
+        ]
+        return Answer(
+            text="".join(chunk.text for chunk in chunks),
+            reasoning="".join(chunk.reasoning for chunk in chunks),
+            ids=[chunk.id for chunk in made],
+            tokens=[chunk.token for chunk in made],
+            finish_reason=chunks[-1].finish_reason if chunks else None,
+        )
+
+    def _room_after(self, ids: Sequence[int]) -> int:
+        room = self.context - len(ids)
+        if room < 1 and self.context < self.model.config.context:
+            raise ValueError(
+                f"a prompt of {len(ids)} ids leaves no room in the context of {self.context} that"
+                " was asked for; shorten it, or allow more"
+            )
+        return room  # what the model's own context forbids is the model's to say
+
+    def _opens_thinking(self, ids: Sequence[int]) -> bool:
+        """Whether a prompt ends inside the reasoning: by what stands after its last control token,
+        which is where the template began the answer."""
+        special = self.tokenizer.special_ids
+        start = next((i for i in range(len(ids), 0, -1) if ids[i - 1] in special), 0)
+        return thinking.is_left_open(self.tokenizer.decode(ids[start:]))
+
+
+@dataclass
+class _Run:
+    """One answer on its way: what it is made with, and how far it has come."""
+
+    generate: Callable[..., Iterator[int | model.Token]]
+    options: Mapping[str, Any]  # for generate
+    ids: list[int]  # of the prompt and given out
+    num_left: int  # ids to give out still
+    composer: Composer
+    statistics: Statistics
+    closing: list[int]  # what closes the reasoning
+    think_budget: int | None
+
+    def start(self, **options: Any) -> Iterator[int | model.Token]:
+        """The ids that follow those so far, nothing computed yet."""
+        generated = self.generate(self.ids, max_tokens=self.num_left, **self.options, **options)
+        return _timed(generated, self.statistics)
+
+    def chunks(self, generated: Iterator[int | model.Token]) -> Iterator[Chunk]:
+        """A chunk for each id, up to one with a finish_reason."""
+        for one in generated:
+            chunk = self._push(one)
+            self.statistics.num_reasoning_tokens += self.composer.is_thinking
+            yield chunk
+            if chunk.finish_reason:
                 return
-            yield Chunk(text.push(id), id)
-        yield Chunk(text.finish(), finish_reason="length")
+            if self._is_budget_spent():
+                yield from self._close_thinking()
+                return
+        yield self.composer.finish("length")
+
+    def _push(self, one: int | model.Token) -> Chunk:
+        chunk = self.composer.push(one)
+        self.ids.append(chunk.id)
+        self.num_left -= 1
+        return chunk
+
+    def _is_budget_spent(self) -> bool:
+        budget = self.think_budget
+        is_spent = budget is not None and self.statistics.num_reasoning_tokens >= budget
+        return is_spent and self.composer.is_thinking
+
+    def _close_thinking(self) -> Iterator[Chunk]:
+        """Write the end of the reasoning for the model, and go on as if it were its own."""
+        self.think_budget = None
+        for id in self.closing:
+            yield self._push(id)
+        if self.num_left < 1:
+            yield self.composer.finish("length")
+            return
+        yield from self.chunks(self.start())
 
 
-def _timed(generated: Iterator[int], statistics: Statistics) -> Iterator[int]:
+class Composer:
+    """The ids of one answer in, a Chunk for each out."""
+
+    def __init__(
+        self,
+        text: bpe.tokenizer.Stream,
+        stops: StopTexts,
+        splitter: ThinkingSplitter | None,
+        stop_ids: frozenset[int],
+    ) -> None:
+        self._text, self._stops, self._splitter = text, stops, splitter
+        self._stop_ids = stop_ids
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the ids so far end inside the reasoning."""
+        return self._splitter is not None and self._splitter.is_thinking
+
+    def push(self, one: int | model.Token) -> Chunk:
+        """The next id; with a finish_reason where it, or a stop text, ends the answer."""
+        id, token = (one.id, one) if isinstance(one, model.Token) else (one, None)
+        if id in self._stop_ids:
+            return self.finish("stop", id, token)
+        reasoning, text = self._split(self._text.push(id))
+        text = self._stops.push(text)
+        return Chunk(text, id, "stop" if self._stops.is_found else None, reasoning, token)
+
+    def finish(self, reason: str, id: int | None = None, token: model.Token | None = None) -> Chunk:
+        """The end: all that was held back."""
+        reasoning, text = self._split(self._text.finish())
+        if self._splitter:
+            last_reasoning, last_text = self._splitter.finish()
+            reasoning, text = reasoning + last_reasoning, text + last_text
+        text = self._stops.push(text)
+        if self._stops.is_found:
+            return Chunk(text, id, "stop", reasoning, token)
+        return Chunk(text + self._stops.finish(), id, reason, reasoning, token)
+
+    def _split(self, text: str) -> tuple[str, str]:
+        return self._splitter.push(text) if self._splitter else ("", text)
+
+
+def _timed(
+    generated: Iterator[int | model.Token], statistics: Statistics
+) -> Iterator[int | model.Token]:
     """The same ids; statistics is up to date whenever one is given out."""
-    start = time.perf_counter()
-    for id in generated:
+    last = time.perf_counter()
+    for one in generated:
         now = time.perf_counter()
-        if not statistics.num_generated_tokens:
-            statistics.prefill_seconds = now - start
-        statistics.decode_seconds = now - start - statistics.prefill_seconds
+        if statistics.num_generated_tokens:
+            statistics.decode_seconds += now - last
+        else:
+            statistics.prefill_seconds = now - last
+        last = now
         statistics.num_generated_tokens += 1
-        yield id
+        yield one
 
 
 # --- what Engine.load checks ---------------------------------------------------------------------
@@ -245,15 +472,16 @@ class _Generation:
         raw = _read_object(file)
         try:
             eos_ids = _eos_ids(raw.get("eos_token_id"))
+            penalty = Sampling(repetition_penalty=_typed(raw, "repetition_penalty", int, float))
             if not _typed(raw, "do_sample", bool):
-                return cls(eos_ids)
+                return cls(eos_ids, penalty.or_else(Sampling(temperature=0.0)))
             wanted = Sampling(
                 temperature=_typed(raw, "temperature", int, float),
                 top_p=_typed(raw, "top_p", int, float),
                 top_k=_typed(raw, "top_k", int),
                 min_p=_typed(raw, "min_p", int, float),
             )
-            return cls(eos_ids, wanted.or_else(Sampling(temperature=1.0)))
+            return cls(eos_ids, penalty.or_else(wanted).or_else(Sampling(temperature=1.0)))
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
 

@@ -7,68 +7,52 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bpe.lab.characters import shown
-from pipeline import cli
+from pipeline.options import DTYPES, Parser, integer
+from pipeline.terminal import say
 
 if TYPE_CHECKING:
     from pipeline.glitch import Candidate
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """The options of python -m pipeline glitch; errors leave with exit code 2."""
-    parser = cli._Parser(
+    parser = Parser(
         prog="python -m pipeline glitch",
         description="Tokens that a model has hardly been trained on: its embedding's rows for them "
         "look like those of ids that are known to be unused.",
     )
     add = parser.add_argument
     add("model", nargs="?", help="directory, .gguf file or Hub id (default: Qwen3-0.6B)")
-    add("--top", type=cli._integer(1), default=50, metavar="N", help="candidates (default: 50)")
-    add("--check", type=cli._integer(0), default=0, metavar="N",
+    add("--top", type=integer(1), default=50, metavar="N", help="candidates (default: 50)")
+    add("--check", type=integer(0), default=0, metavar="N",
         help="let the model repeat the first N of them (default: none)")  # fmt: skip
-    add("--dtype", choices=cli.DTYPES, help="of the weights (default: float32 on CPUs)")
+    add("--dtype", choices=DTYPES, help="of the weights (default: float32 on CPUs)")
     add("--json", action="store_true", help="print JSON")
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; SystemExit only for --help and usage errors."""
-    options = make_parser().parse_args(arguments)
-    try:
-        _run(options)
-        sys.stdout.flush()
-        return 0
-    except KeyboardInterrupt:
-        cli._say("interrupted")
-        return cli.INTERRUPTED
-    except BrokenPipeError:
-        cli._silence(sys.stdout, sys.stderr)
-        return cli.CLOSED_PIPE
-    except (ValueError, OSError, RuntimeError, MemoryError) as error:
-        cli._say(f"error: {cli._one_line(error)}")
-        return cli.FAILED
-
-
-def _run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int:
+    """Find and print; -> the exit code. What fails is raised."""
     from pipeline import glitch, source
+    from pipeline.engine import Engine
 
-    engine = cli._load(source.find(options.model, notify=cli._say), options.dtype)
+    engine = Engine.load(source.find(options.model, notify=say).path, dtype=options.dtype)
     candidates = glitch.find(engine, limit=options.top)
     checked = [*glitch.check(engine, candidates[: options.check]), *candidates[options.check :]]
     num_unused = len(glitch.unused_ids(engine))
     if options.json:
         found = [candidate.to_dict() for candidate in checked]
         print(json.dumps({"num_unused_ids": num_unused, "candidates": found}))
-        return
+        return 0
     known = f"{num_unused} unused ids are known" if num_unused else "no unused id is known"
     print(f"{known}; {len(checked)} tokens look most like that, the surest first")
     print("   score     norm  distance  repeated      id  token")
     for candidate in checked:
         print(_line(candidate))
+    return 0
 
 
 def _line(c: Candidate) -> str:

@@ -136,7 +136,7 @@ def test_without_a_template_the_prompt_is_continued_and_we_are_told(run, copy):
 
 def test_the_context_may_end_the_answer_first(ask):
     _, _, err = ask("--raw", "--max-tokens", 1000, "x" * 250)
-    assert err[1] == "stopped where the model's context ends"
+    assert err[1] == "stopped where the context ends"
 
 
 def test_a_stop_id_needs_no_remark(run, copy):
@@ -187,7 +187,7 @@ def test_each_chunk_is_out_before_the_next_is_asked_for(monkeypatch):
             shown.append(screen.getvalue().decode())
         yield Chunk("", 2, "stop")
 
-    assert cli._print_stream(chunks()) == "stop"
+    assert list(cli.printed(chunks()))[-1].finish_reason == "stop"
     assert shown == ["Par", "Paris", "Paris", "Parisé\n"]
     assert screen.getvalue().decode() == "Parisé\n"  # the answer ended its line itself
 
@@ -541,5 +541,236 @@ print(*{{name.split(".")[0] for name in sys.modules}}, file=sys.stderr)
 def test_help_names_every_option(run):
     code, out, err = run("--help")
     assert (code, err) == (0, [])
-    names = ("model", "raw", "max-tokens", "temp", "top-p", "top-k", "seed", "dtype", "verbose")
+    names = """
+        model raw max-tokens temp top-p top-k seed dtype verbose file system stop min-p quiet json
+        repetition-penalty logprobs prefill prompt-cache kv-bits context force quantized draft
+        think no-think think-budget
+    """.split()
     assert [name for name in names if f"--{name}" not in out] == []
+
+
+# --- what is asked, and how it is told -----------------------------------------------------------
+
+
+def ids_of(tiny, *messages, **options):
+    """The prompt ids of (role, content) pairs."""
+    turns = [{"role": role, "content": content} for role, content in messages]
+    return tiny.apply_chat_template(turns, **options)
+
+
+def test_a_file_is_the_prompt_or_stands_behind_it(ask, tmp_path):
+    write(tmp_path / "a.txt", "Où est".encode())
+    write(tmp_path / "b.txt", b"the cat?")
+    alone = ask("--raw", "--max-tokens", 4, "-f", tmp_path / "a.txt")[1]
+    assert alone == ask("--raw", "--max-tokens", 4, "Où est")[1]
+    files = ["-f", tmp_path / "a.txt", "--file", tmp_path / "b.txt"]
+    both = ask("--max-tokens", 4, *files, "Say:")[1]
+    assert both == ask("--max-tokens", 4, "Say:\n\nOù est\n\nthe cat?")[1] != alone
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no.txt: No such file or directory"),
+        (b"caf\xe9", "no.txt is not UTF-8 at byte 3"),
+    ],
+)
+def test_a_file_that_is_no_prompt(ask, tmp_path, content, message):
+    if content:
+        write(tmp_path / "no.txt", content)
+    code, out, err = ask("-f", tmp_path / "no.txt")
+    assert (code, out, len(err)) == (1, "", 1)
+    assert err[0].endswith(message)
+
+
+def test_a_system_message_and_the_answer_s_beginning(ask, tiny, tiny_directory):
+    _, out, err = ask("--max-tokens", 6, "--system", "Be brief.", "--prefill", "The cat", "Who?")
+    ids = ids_of(tiny, ("system", "Be brief."), ("user", "Who?")) + tiny.encode("The cat")
+    assert STATISTICS.fullmatch(err[-1])[1] == str(len(ids))
+    assert out == "The cat" + expected_text(tiny_directory, ids, 6) + "\n"
+
+
+def test_stop_texts(ask, tiny_directory, tiny):
+    whole = expected_text(tiny_directory, tiny.encode("Once"), 12)
+    stop = whole[3:5]
+    assert whole.index(stop) == 3
+    code, out, err = ask("--raw", "--max-tokens", 12, "--stop", "never", "--stop", stop, "Once")
+    assert (code, out) == (0, whole[:3] + "\n")
+    assert len(err) == 2  # no remark that the length ended it
+
+
+def test_json_is_one_object_with_all_there_is_to_know(ask, tiny, tiny_directory):
+    code, out, err = ask("--json", "--quiet", "--logprobs", 2, "--max-tokens", 5, "The capital")
+    assert (code, err, out.count("\n")) == (0, [], 1)
+    found = json.loads(out)
+    ids = ids_of(tiny, ("user", "The capital"))
+    assert found["text"] == expected_text(tiny_directory, ids, 5)
+    assert tiny.decode(found["ids"], skip_special_tokens=True) == found["text"]
+    assert (found["reasoning"], found["finish_reason"]) == ("", "length")
+    assert found["usage"] == {
+        "prompt_tokens": len(ids), "cached_tokens": 0, "completion_tokens": 5,
+        "reasoning_tokens": 0, "total_tokens": len(ids) + 5,
+    }  # fmt: skip
+    assert {*found["timings"]} >= {"load_seconds", "prefill_seconds", "decode_seconds"}
+    assert [one["id"] for one in found["logprobs"]] == found["ids"]
+    for one in found["logprobs"]:
+        assert bytes(one["bytes"]) == tiny.id_to_token(one["id"])
+        assert one["top"][0]["id"] == one["id"]
+        assert one["top"][0]["logprob"] == one["logprob"] > one["top"][1]["logprob"]
+
+
+def test_log_probabilities_are_lines_on_stderr(ask):
+    _, _, err = ask("--raw", "--logprobs", 1, "--max-tokens", 3, "The capital")
+    lines = [line for line in err if "|" in line and "tokens/s" not in line]
+    assert len(lines) == 3
+    for line in lines:
+        assert re.fullmatch(r" +(-\d+\.\d{3} \".*\")  \| +\1", line)
+
+
+def test_quiet_leaves_stderr_to_errors(ask, run, tmp_path):
+    assert ask("--quiet", "--max-tokens", 3, "x")[2] == []
+    assert len(run("--quiet", "--model", tmp_path, "x")[2]) == 1
+    assert ask("--quiet", "--verbose", "x")[0] == 2
+
+
+def test_verbose_tells_of_the_model(ask):
+    line = ask("--verbose", "--context", 99, "--max-tokens", 3, "x")[2][-1]
+    assert re.fullmatch(r"qwen3, \d layers, context 99 \| float32 on .* \| BLAS: .*", line)
+
+
+def test_no_thinking_where_the_template_cannot_say_so(ask, run, copy):
+    _, _, err = ask("--no-think", "--max-tokens", 3, "x")
+    assert err[1].endswith("has no switch for thinking: --no-think changes nothing")
+    template = "{% if enable_thinking is false %}no{% else %}yes{% endif %}"
+    (copy / "chat_template.jinja").write_text(template)
+    sizes = [
+        run("--model", copy, "--json", "--quiet", "--max-tokens", 1, *choice, "x")[1]
+        for choice in ([], ["--think"], ["--no-think"])
+    ]
+    assert [json.loads(out)["usage"]["prompt_tokens"] for out in sizes] == [3, 3, 2]
+
+
+def test_the_reasoning_is_on_stderr_and_the_answer_alone_on_stdout(capfd):
+    chunks = [Chunk("", 1, None, "Hm, "), Chunk("", 1, None, "so."), Chunk("Yes", 1), Chunk("", 2)]
+    assert list(cli.printed(iter(chunks))) == chunks
+    assert capfd.readouterr() == ("Yes\n", "Hm, so.\n")
+    list(cli.printed(iter(chunks), show_reasoning=False))
+    assert capfd.readouterr() == ("Yes\n", "")
+    list(cli.printed(iter(chunks[:2])))  # cut short
+    assert capfd.readouterr() == ("", "Hm, so.\n")
+
+
+@pytest.mark.parametrize(
+    ("environment", "shown"),
+    [
+        ({"TERM": "xterm"}, "\x1b[2mHm.\x1b[0m\nYes\n"),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, "Hm.\nYes\n"),
+        ({"TERM": "dumb"}, "Hm.\nYes\n"),
+    ],
+)
+def test_the_reasoning_is_dimmed_on_terminals_that_can(environment, shown):
+    script = """
+from pipeline.cli import printed
+from pipeline.engine import Chunk
+list(printed(iter([Chunk("", 1, None, "Hm."), Chunk("Yes", 1)])))
+"""
+    ours, theirs = pty.openpty()
+    base = {name: text for name, text in ENVIRONMENT.items() if name != "NO_COLOR"}
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=base | environment,
+                   stdout=theirs, stderr=theirs, check=True)  # fmt: skip
+    os.close(theirs)
+    assert read_all(ours).replace("\r\n", "\n") == shown
+
+
+def test_a_prompt_cache_is_read_and_kept(ask, tmp_path):
+    file = tmp_path / "cache.safetensors"
+
+    def answer(prompt, *options):
+        code, out, _ = ask("--raw", "--json", "--quiet", "--max-tokens", 4, *options, prompt)
+        assert code == 0
+        return json.loads(out)
+
+    kept = ("--prompt-cache", file)
+    first = answer("The capital of France", *kept)
+    assert first["usage"]["cached_tokens"] == 0
+    longer = "The capital of France" + first["text"] + " and"
+    again = answer(longer, *kept)
+    assert again["usage"]["cached_tokens"] >= first["usage"]["prompt_tokens"]
+    assert (again["ids"], again["text"]) == (answer(longer)["ids"], answer(longer)["text"])
+
+
+def test_a_prompt_cache_that_cannot_be(ask, tmp_path):
+    file = write(tmp_path / "cache.safetensors", b"no cache")
+    code, out, err = ask("--prompt-cache", file, "x")
+    assert (code, out) == (1, "")
+    assert "is damaged" in err[-1]
+    assert file.read_bytes() == b"no cache"
+    code, out, err = ask("--prompt-cache", tmp_path / "no" / "cache", "x")
+    assert (code, out) == (1, "")
+    assert "is no directory" in err[-1]
+
+
+@pytest.mark.parametrize("options", [["--kv-bits", 8], ["--max-kv-size", 16]])
+def test_other_forms_of_keys_and_values_answer_as_well(ask, options):
+    code, out, err = ask("--raw", "--max-tokens", 40, *options, "The capital of France is")
+    assert (code, STATISTICS.fullmatch(err[-1])[2]) == (0, "40")
+    assert out.strip()
+
+
+def test_drafts_change_nothing(ask, tiny_directory, copy):
+    prompt = "The cat is on the mat. " * 3
+    plain = ask("--raw", "--max-tokens", 12, prompt)[1]
+    for draft in ("ngram", tiny_directory):
+        assert ask("--raw", "--max-tokens", 12, "--draft", draft, prompt)[1] == plain
+    change_json(copy / "tokenizer.json", added_tokens=[])
+    code, _, err = ask("--draft", copy, prompt)
+    assert code == 1
+    assert "has other tokens than the model" in err[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--min-p", "2", "x"], "--min-p: it is '2', but must be a number from 0 up to 1"),
+        (["--repetition-penalty", "0", "x"], "--repetition-penalty: it is '0'"),
+        (["--stop", "", "x"], "--stop: it is empty"),
+        (["--kv-bits", "3", "x"], "--kv-bits: invalid choice: 3"),
+        (["--think", "--no-think", "x"], "not allowed with argument --think"),
+        (["--think-budget", "-1", "x"], "--think-budget: it is '-1'"),
+        (["--context", "0", "x"], "--context: it is '0'"),
+        (["--logprobs", "x"], "--logprobs: it is 'x'"),
+        (["--system", "caf\udce9", "x"], "argument --system/--system-prompt: it is not UTF-8"),
+    ],
+)
+def test_more_wrong_usage_is_one_sentence(run, arguments, message):
+    code, out, err = run(*arguments)
+    assert (code, out, len(err)) == (2, "", 1)
+    assert message in err[0]
+
+
+def test_a_local_model_is_answered_without_what_only_others_need(tiny_directory):
+    arguments = ["--model", str(tiny_directory), "--raw", "--quiet", "--max-tokens", "1", "x"]
+    script = f"""
+import sys
+from pipeline.cli import main
+main({arguments})
+print(*sys.modules, file=sys.stderr)
+"""
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    loaded = {*run.stderr.split()}
+    assert {"mlx.core", "pipeline.engine"} <= loaded
+    unneeded = {"huggingface_hub", "jinja2", "tqdm", "readline", "safetensors", "numpy"}
+    assert not {*unneeded, "pipeline.repl", "pipeline.batch"} & loaded
+
+
+def test_a_prompt_that_is_a_command_s_name_can_be_asked(ask, tiny, tmp_path):
+    _, _, err = ask("--raw", "--max-tokens", 1, "chat")  # not the first argument
+    assert STATISTICS.fullmatch(err[-1])[1] == str(len(tiny.encode("chat")))
+
+
+def test_ctrl_c_before_json_says_so_and_leaves_no_half_object(endless):
+    process = start("--json", "--model", endless, "--raw", "--max-tokens", 10**6, "The")
+    assert process.stderr.readline().startswith(b"copy, loaded in")
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=10)
+    assert (process.returncode, out, said) == (130, b"", b"interrupted\n")

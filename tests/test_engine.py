@@ -207,6 +207,7 @@ GREEDY = Sampling(temperature=0.0)
         ({"temperature": 0.6, "top_p": 0.95}, GREEDY),
         ({"do_sample": False, "temperature": 0.6}, GREEDY),
         ({"do_sample": None}, GREEDY),
+        ({"repetition_penalty": 1.1}, Sampling(0.0, repetition_penalty=1.1)),
         ({"do_sample": True}, Sampling(temperature=1.0)),
         ({"do_sample": True, "temperature": None}, Sampling(temperature=1.0)),
         ({"do_sample": True, "temperature": 0, "top_k": None}, Sampling(temperature=0)),
@@ -233,6 +234,8 @@ def test_sampling_defaults(copy, wishes, expected):
         ('{"do_sample": true, "top_p": true}', "top_p must be float"),
         ('{"do_sample": true, "top_p": 5}', "top_p must be above 0"),
         ('{"eos_token_id": "2"}', "eos_token_id must be an id"),
+        ('{"repetition_penalty": 0}', "repetition_penalty must be above 0"),
+        ('{"repetition_penalty": "1"}', "repetition_penalty must be float"),
         ('{"eos_token_id": [2, "0"]}', "eos_token_id must be an id"),
         ('{"eos_token_id": true}', "eos_token_id must be an id"),
         ('{"eos_token_id": 2', "not valid JSON"),
@@ -339,3 +342,202 @@ def test_a_model_that_we_do_not_run_is_named_even_if_its_tokenizer_is_foreign_to
 def test_a_gguf_file_beside_nothing_else_is_pointed_at(tiny_gguf):
     with pytest.raises(FileNotFoundError, match=r"no config.json.* pass .*tiny.gguf"):
         Engine.load(tiny_gguf.parent)
+
+
+# --- stop texts, thinking, log-probabilities -----------------------------------------------------
+
+
+@pytest.fixture
+def thinker(copy, tiny_json):
+    """An engine whose tokenizer has </think> as well: id 320, and <think> is 319."""
+    more = json.loads(json.dumps(tiny_json))
+    more["added_tokens"].append(dict(more["added_tokens"][-1], id=320, content="</think>"))
+    (copy / "tokenizer.json").write_text(json.dumps(more))
+    widen(copy)
+    return Engine.load(copy)
+
+
+def widen(directory):
+    """One more row in the embedding of a tied checkpoint."""
+    weights = mx.load(str(directory / "model.safetensors"))
+    name = "model.embed_tokens.weight"
+    weights[name] = mx.concatenate([weights[name], weights[name][-1:]])
+    mx.save_safetensors(str(directory / "model.safetensors"), weights, {"format": "mlx"})
+    change_json(directory / "config.json", vocab_size=321)
+
+
+@pytest.fixture
+def say(monkeypatch):
+    """say(engine, texts, **options) -> chunks, where each generation says the next text's ids; the
+    prompts that they were made for are in say.prompts."""
+
+    def run(engine, *texts, **options):
+        answers = iter(texts)
+
+        def generate(session, ids, max_tokens, **_):
+            run.prompts.append(list(ids))
+            session.num_reused = 0
+            said = engine.tokenizer.encode(next(answers), allowed_special="all")
+            return iter(said[:max_tokens])
+
+        monkeypatch.setattr(model.Session, "generate", generate)
+        return list(engine.stream([5], session=engine.session(), **options))
+
+    run.prompts = []
+    return run
+
+
+@pytest.mark.parametrize("stop", ["is", "is on", "\n", "e m", "🙂"])
+def test_a_stop_text_ends_the_answer_across_token_borders(engine, say, stop):
+    text = "The cat is on the mat. 🙂\n"
+    chunks = say(engine, text, stop=["never", stop])
+    assert text_of(chunks) == text[: text.index(stop)]
+    assert [chunk.finish_reason for chunk in chunks if chunk.finish_reason] == ["stop"]
+    assert chunks[-1].finish_reason == "stop"
+
+
+def test_what_only_looked_like_a_stop_text_is_given_out_at_the_end(engine, say):
+    assert text_of(say(engine, "The mat", stop=["mat!"])) == "The mat"
+    assert text_of(say(engine, "The mat<|im_end|>", stop=["mat!"])) == "The mat"
+
+
+def test_thinking_is_apart_where_it_is_asked_for(thinker, say):
+    text = "<think>\nHm, the cat.\n</think>\n\nThe mat.<|im_end|>"
+    chunks = say(thinker, text, split_thinking=True, stop=["cat"])  # no stop in the reasoning
+    answer = thinker.collect(chunks)
+    assert (answer.reasoning, answer.text) == ("Hm, the cat.", "The mat.")
+    assert (answer.finish_reason, chunks[-1].id) == ("stop", 2)
+    assert thinker.tokenizer.decode(answer.ids) + "<|im_end|>" == text
+    whole = thinker.collect(say(thinker, text))
+    assert (whole.reasoning, whole.text) == ("", text.removesuffix("<|im_end|>"))
+
+
+def test_a_prompt_may_have_opened_the_thinking(thinker):
+    def parts(prompt, text):
+        ids = thinker.tokenizer.encode(prompt, allowed_special="all")
+        composer = thinker.composer(ids, split_thinking=True)
+        chunks = [composer.push(id) for id in thinker.tokenizer.encode(text)]
+        answer = thinker.collect([*chunks, composer.finish("length")])
+        return answer.reasoning, answer.text
+
+    asked = "<|im_start|>user\n<think> what?<|im_end|>\n<|im_start|>assistant\n"
+    assert parts(asked, "Hm.</think>Yes") == ("", "Hm.</think>Yes")
+    assert parts(asked + "<think>\n", "Hm.</think>Yes") == ("Hm.", "Yes")
+    assert parts(asked + "<think>\n\n</think>\n\n", "Yes") == ("", "Yes")
+
+
+def test_a_spent_budget_closes_the_thinking_and_the_answer_follows(thinker, say):
+    statistics = Statistics()
+    endless = "<think>" + "Hm. " * 40
+    chunks = say(
+        thinker, endless, "The mat.<|im_end|>", think_budget=10, statistics=statistics
+    )  # fmt: skip
+    answer = thinker.collect(chunks)
+    spent = thinker.tokenizer.encode(endless)[:10]
+    closing = thinker.tokenizer.encode("\n</think>\n\n")
+    mat = thinker.tokenizer.encode("The mat.")
+    assert answer.ids == spent + closing + mat
+    assert say.prompts[-2:] == [[5], [5, *spent, *closing]]
+    assert (answer.reasoning, answer.text) == (
+        thinker.tokenizer.decode(spent[1:]).strip(),
+        "The mat.",
+    )
+    assert (statistics.num_reasoning_tokens, statistics.num_generated_tokens) == (
+        10,
+        10 + len(mat) + 1,
+    )
+
+
+def test_a_budget_that_is_not_reached_changes_nothing(thinker, say):
+    text = "<think>Hm.</think>The mat." + "Hm. " * 10 + "<|im_end|>"
+    assert say(thinker, text, think_budget=20) == say(thinker, text, split_thinking=True)
+
+
+def test_the_allowed_length_counts_the_closing_of_a_spent_budget(thinker, say):
+    chunks = say(thinker, "<think>" + "Hm. " * 40, "The", think_budget=10, max_tokens=11)
+    assert chunks[-1] == Chunk("", None, "length")
+    assert len(say.prompts) == 1
+
+
+def test_qwen3_s_own_tokenizer_divides_and_closes(qwen3):
+    engine = Engine(qwen3, None, frozenset({151645}))
+    ids = engine.encode_chat(ASK)
+    composer = engine.composer(ids, split_thinking=True)
+    said = qwen3.encode("<think>\nOkay, 日本.\n</think>\n\nParis.<|im_end|>", allowed_special="all")
+    answer = engine.collect([composer.push(id) for id in said])
+    assert (answer.reasoning, answer.text) == ("Okay, 日本.", "Paris.")
+    assert engine.can_switch_thinking
+    closed = engine.encode_chat(ASK, enable_thinking=False)
+    assert qwen3.decode(closed).endswith("assistant\n<think>\n\n</think>\n\n")
+    composer = engine.composer(closed, split_thinking=True)
+    assert composer.push(said[0]).text == ""  # may begin a thinking of its own
+    assert not engine.composer(closed, split_thinking=True).is_thinking
+    assert qwen3.encode("\n</think>\n\n") == [198, 151668, 271]
+
+
+def test_an_answer_goes_on_from_its_beginning(engine):
+    begun = [*ASK, {"role": "assistant", "content": "The cat"}]
+    text = engine.tokenizer.decode(engine.encode_chat(begun))
+    assert text.endswith("<|im_start|>assistant\nThe cat")
+
+
+def test_log_probabilities_are_those_of_the_model(engine):
+    ids = engine.encode_raw("Once")
+    answer = engine.collect(engine.stream(ids, max_tokens=5, top_logprobs=3))
+    for place, (id, token) in enumerate(zip(answer.ids, answer.tokens, strict=True)):
+        logits = engine.model(mx.array([[*ids, *answer.ids[:place]]]))[0, -1, :320]
+        logprobs = (logits - mx.logsumexp(logits)).tolist()
+        assert token.id == id == token.top[0][0]
+        assert token.logprob == pytest.approx(logprobs[id], abs=1e-4)
+        best = sorted(range(320), key=lambda one: -logprobs[one])[:3]
+        assert [one for one, _ in token.top] == best
+
+
+# --- sessions, the context, penalties ------------------------------------------------------------
+
+
+def test_a_session_reads_only_what_is_new_and_says_so(engine):
+    session, ids = engine.session(), [*range(10, 60)]
+    first = list(engine.stream(ids, max_tokens=5, session=session))
+    statistics = Statistics()
+    longer = [*ids, *(chunk.id for chunk in first if chunk.id is not None), 7, 8]
+    again = engine.stream(longer, max_tokens=5, session=session, statistics=statistics)
+    assert list(again) == list(engine.stream(longer, max_tokens=5))
+    assert statistics.num_cached_tokens == 50 + 4  # the last id given out had not been read
+    assert Statistics(60, 1, 2.0, num_cached_tokens=50).prefill_tokens_per_second == 5
+
+
+def test_a_smaller_context_bounds_prompt_and_answer(tiny_directory):
+    engine = Engine.load(tiny_directory, max_context=20)
+    assert (engine.context, Engine.load(tiny_directory, max_context=999).context) == (20, 256)
+    assert len(list(engine.stream([5] * 16, max_tokens=100))) == 4 + 1
+    with pytest.raises(ValueError, match="context of 20 that was asked for"):
+        engine.stream([5] * 20)
+
+
+@pytest.mark.parametrize("wishes", [{}, {"do_sample": True, "temperature": 0}])
+def test_the_files_repetition_penalty_is_honoured(copy, wishes):
+    (copy / "generation_config.json").write_text(json.dumps(wishes | {"repetition_penalty": 1.8}))
+    engine = Engine.load(copy)
+    assert engine.sampling.repetition_penalty == 1.8
+    ids = engine.encode_raw("The capital of the capital")
+    options = {"vocab_size": 320, "max_tokens": 12}
+    processors = model.make_processors(repetition_penalty=1.8)
+    expected = list(model.generate(engine.model, ids, processors=processors, **options))
+    plain = list(model.generate(engine.model, ids, **options))
+
+    def answer(**choices):
+        chunks = engine.stream(ids, max_tokens=12, sampling=Sampling(**choices))
+        return [chunk.id for chunk in chunks if chunk.id is not None]
+
+    assert expected != plain
+    assert_same_ids(answer(), expected)
+    assert_same_ids(answer(repetition_penalty=1), plain)
+    assert_same_ids(answer(temperature=0), expected)
+
+
+def test_a_draft_changes_no_id(engine):
+    ids = engine.encode_raw("The cat is on the mat. " * 4)
+    expected = list(engine.stream(ids, max_tokens=20))
+    for draft in ("ngram", engine.model):
+        assert list(engine.stream(ids, max_tokens=20, draft=draft)) == expected

@@ -40,9 +40,9 @@ def run(tiny_directory, capfd):
 
 
 def test_docs_show_what_the_commands_print(genuine, capsys, monkeypatch):
-    """Each command of docs/edge-cases.md, on the genuine tokenizers."""
+    """Each command of docs/surprising-texts.md, on the genuine tokenizers."""
     monkeypatch.setattr(bpe.__main__, "load", lambda name: genuine(FIXTURE.get(name, name)))
-    page = (ROOT / "docs" / "edge-cases.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "surprising-texts.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
     assert len(blocks) >= 10
     for block in blocks:

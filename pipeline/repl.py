@@ -1,0 +1,360 @@
+"""python -m pipeline chat: lines from a terminal or a pipe -> answers, turn by turn.
+
+    line --/command--> a change of the conversation or its settings
+    line --message--> Conversation --Engine, with one session--> answer
+
+Blind spot: it does not know how a conversation is kept or how text is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline import cli, terminal
+from pipeline import options as given
+from pipeline.conversation import Conversation
+
+if TYPE_CHECKING:
+    from pipeline.engine import Answer, Engine, Sampling, Statistics
+
+PROMPT, MORE = ">>> ", "... "
+QUOTES = '"""'  # around a message of several lines
+HISTORY_LINES = 1000
+HELP = """\
+/help               this list
+/system TEXT        set the system message; off removes it, nothing shows it
+/think, /nothink    let the model think before it answers, or not
+/set NAME VALUE     temp, top-p, top-k, min-p, repetition-penalty, seed, max-tokens, think-budget;
+                    the value default leaves it to the model, /set alone shows all
+/save FILE          keep the conversation in a file
+/load FILE          go on with a kept one
+/retry              answer the last message again
+/undo               take back the last message and its answer
+/tokens             how much of the context is used
+/clear              forget all turns; the system message stays
+/exit               leave, as Ctrl-D does; Ctrl-C stops an answer
+A line that ends with \\ goes on in the next one, and so does what stands between \"\"\" and \"\"\".
+A message that begins with / is written with two of them."""
+SETTINGS: dict[str, Callable[[str], Any]] = {
+    "temp": given.number(0),
+    "top-p": given.number(0, 1, open_below=True),
+    "top-k": given.integer(0),
+    "min-p": given.number(0, 1),
+    "repetition-penalty": given.number(0, open_below=True),
+    "seed": given.integer(0, 2**64 - 1),
+    "max-tokens": given.integer(1),
+    "think-budget": given.integer(0),
+}
+
+
+def make_parser() -> given.Parser:
+    """The options of python -m pipeline chat."""
+    parser = given.Parser(
+        prog="python -m pipeline chat",
+        description="Talk with a local language model; /help lists what can be said besides.",
+        epilog=given.SAMPLING,
+    )
+    given.add_model(parser)
+    given.add_answer(parser)
+    given.add_thinking(parser)
+    given.add_cache(parser)
+    given.add_loudness(parser)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Load the model and talk until the input ends."""
+    from pipeline import loading
+
+    engine, _ = loading.load_engine(options)
+    if not engine.has_chat_template:
+        raise ValueError(
+            "this model has no chat template, so it can't hold a conversation; python -m pipeline "
+            "--raw continues texts with it"
+        )
+    options.prompt_cache = None
+    chat = _Chat(engine, options, loading.load_draft(engine, options))
+    if options.verbose:
+        terminal.say(loading.details(engine))
+    reader = _Reader()
+    if reader.is_terminal and not options.quiet:
+        terminal.say("/help lists the commands, Ctrl-D leaves")
+    try:
+        _talk(chat, reader)
+    finally:
+        reader.close()
+    return 0
+
+
+def _talk(chat: _Chat, reader: _Reader) -> None:
+    while True:
+        try:
+            text = reader.read()
+            if text is None or not chat.take(text):
+                return
+        except KeyboardInterrupt:
+            if not reader.is_terminal:
+                raise
+            terminal.say("\n(Ctrl-D or /exit leaves)")
+        except BrokenPipeError:
+            raise
+        except (ValueError, OSError, RuntimeError, MemoryError) as error:
+            terminal.say_error(error)
+
+
+# --- what is typed -------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Messages from stdin: with line editing and a history where it is a terminal."""
+
+    def __init__(self) -> None:
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+        self.is_terminal = sys.stdin.isatty()
+        self._readline = self._history = None
+        if self.is_terminal and sys.stdout.isatty():
+            self._open_history()
+
+    def read(self) -> str | None:
+        """The next message, None where the input has ended. ValueError if it isn't UTF-8."""
+        try:
+            text = self._line(PROMPT)
+            if text.lstrip().startswith(QUOTES):
+                text = self._quoted(text.lstrip()[len(QUOTES) :])
+            else:
+                while text.endswith("\\"):
+                    text = text[:-1] + "\n" + self._line(MORE)
+        except EOFError:
+            if self.is_terminal:
+                print(file=sys.stderr)
+            return None
+        if not given.is_unicode(text):
+            raise ValueError("what was typed is not UTF-8, so it was left out")
+        return text
+
+    def close(self) -> None:
+        """Keep the history."""
+        if self._readline is None:
+            return
+        self._readline.set_history_length(HISTORY_LINES)
+        try:
+            self._history.parent.mkdir(parents=True, exist_ok=True)
+            self._readline.write_history_file(str(self._history))
+            self._history.chmod(0o600)
+        except OSError as error:
+            terminal.say(f"the history can't be kept: {terminal.one_line(error)}")
+
+    def _quoted(self, text: str) -> str:
+        while not text.rstrip().endswith(QUOTES):
+            text += "\n" + self._line(MORE)
+        return text.rstrip().removesuffix(QUOTES).strip("\n")
+
+    def _line(self, prompt: str) -> str:
+        if self._readline is not None:
+            return input(prompt)
+        if self.is_terminal:  # stdout is something else, where a prompt has no place
+            print(prompt, end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line.removesuffix("\n")
+
+    def _open_history(self) -> None:
+        try:
+            import readline
+        except ImportError:  # a Python without it: lines still come, with no editing
+            return
+        from pipeline.source import cache_directory
+
+        self._readline, self._history = readline, cache_directory() / "chat_history"
+        if self._history.exists():
+            readline.read_history_file(str(self._history))
+
+
+# --- what is done about it -----------------------------------------------------------------------
+
+
+class _Chat:
+    """A conversation with its settings."""
+
+    def __init__(self, engine: Engine, options: argparse.Namespace, draft: Any) -> None:
+        from pipeline import loading
+
+        self._engine, self._options, self._draft = engine, options, draft
+        self._session = loading.load_session(engine, options)
+        self._conversation = Conversation(options.system)
+        self._num_answers = 0
+
+    def take(self, text: str) -> bool:
+        """A message or a command; whether the chat goes on."""
+        if not text.strip():
+            return True
+        if not text.startswith("/") or text.startswith("//"):
+            self._conversation.ask(text[1:] if text.startswith("/") else text)
+            self._answer()
+            return True
+        name, _, argument = text[1:].partition(" ")
+        if name in ("exit", "quit"):
+            return False
+        command = getattr(self, f"_do_{name}", None) if name.isalpha() else None
+        if command is None:
+            raise ValueError(f"there is no /{name}; /help lists what there is")
+        command(argument.strip())
+        return True
+
+    def _do_help(self, argument: str) -> None:
+        terminal.say(HELP)
+
+    def _do_system(self, argument: str) -> None:
+        if argument:
+            self._conversation.system = None if argument == "off" else argument
+        else:
+            terminal.say(self._conversation.system or "there is no system message")
+
+    def _do_think(self, argument: str) -> None:
+        self._switch_thinking(True)
+
+    def _do_nothink(self, argument: str) -> None:
+        self._switch_thinking(False)
+
+    def _do_set(self, argument: str) -> None:
+        name, _, value = argument.partition(" ")
+        name = name.lstrip("-").replace("_", "-")
+        if not name:
+            terminal.say(", ".join(f"{one} {self._shown(one)}" for one in SETTINGS))
+            return
+        if name not in SETTINGS:
+            raise ValueError(f"there is no setting {name!r}; there are {', '.join(SETTINGS)}")
+        if not value.strip():
+            terminal.say(f"{name} {self._shown(name)}")
+            return
+        try:
+            made = None if value.strip() == "default" else SETTINGS[name](value.strip())
+        except argparse.ArgumentTypeError as error:
+            raise ValueError(f"{name}: {error}") from error
+        if made is None and name == "max-tokens":
+            made = make_parser().get_default("max_tokens")
+        setattr(self._options, name.replace("-", "_"), made)
+
+    def _do_save(self, argument: str) -> None:
+        path = _path(argument)
+        self._conversation.save(path)
+        terminal.say(f"saved in {path}")
+
+    def _do_load(self, argument: str) -> None:
+        self._conversation = Conversation.load(_path(argument))
+        terminal.say(f"loaded {len(self._conversation.turns)} messages")
+
+    def _do_retry(self, argument: str) -> None:
+        if not self._conversation.drop_answer():
+            raise ValueError("there is no message to answer again")
+        self._answer()
+
+    def _do_undo(self, argument: str) -> None:
+        if not self._conversation.undo():
+            raise ValueError("there is nothing to take back")
+
+    def _do_tokens(self, argument: str) -> None:
+        messages = self._conversation.messages
+        tokenizer, num_tokens = self._engine.tokenizer, 0
+        if messages:
+            ids = tokenizer.apply_chat_template(messages, add_generation_prompt=False)
+            num_tokens = len(ids)
+        terminal.say(
+            f"{num_tokens} of {self._engine.context} tokens, {len(self._session.ids)} cached"
+        )
+
+    def _do_clear(self, argument: str) -> None:
+        self._conversation.turns.clear()
+
+    def _shown(self, name: str) -> str:
+        value = getattr(self._options, name.replace("-", "_"))
+        return "default" if value is None else f"{value:g}" if value < 1e6 else str(value)
+
+    def _switch_thinking(self, think: bool) -> None:
+        if not self._engine.can_switch_thinking:
+            raise ValueError("this model's chat template has no switch for thinking")
+        self._options.think = think
+
+    def _answer(self) -> None:
+        """Answer the last message. Where that fails it is taken back."""
+        from pipeline.engine import Statistics
+
+        conversation, statistics, chunks = self._conversation, Statistics(), []
+        try:
+            ids = self._fitting_ids()
+            stream = self._stream(ids, statistics)
+            for chunk in cli.printed(stream, show_reasoning=not self._options.quiet):
+                chunks.append(chunk)
+        except KeyboardInterrupt:
+            terminal.say("(stopped)")
+        except BaseException:
+            conversation.turns.pop()
+            raise
+        answer = self._engine.collect(chunks)
+        if not chunks:
+            conversation.turns.pop()  # stopped before anything was said
+            return
+        conversation.answer(answer.text, answer.reasoning)
+        self._num_answers += 1
+        self._tell(answer, statistics)
+
+    def _fitting_ids(self) -> list[int]:
+        variables = given.thinking_variables(self._options.think)
+        context = self._engine.context
+        for_answer = min(self._options.max_tokens, context // 4)
+
+        def encode(messages: list) -> list[int]:
+            return self._engine.encode_chat(messages, **variables)
+
+        ids, num_dropped = self._conversation.fit(encode, context - for_answer)
+        if num_dropped:
+            what = "turn is" if num_dropped == 1 else f"{num_dropped} turns are"
+            terminal.say(f"(the context of {context} tokens is full: the oldest {what} dropped)")
+        return ids
+
+    def _stream(self, ids: list[int], statistics: Statistics) -> Any:
+        options = self._options
+        return self._engine.stream(
+            ids,
+            max_tokens=options.max_tokens,
+            sampling=self._sampling(),
+            statistics=statistics,
+            on_prefill=None if options.quiet else terminal.prefill_progress(len(ids)),
+            session=self._session,
+            stop=options.stop,
+            split_thinking=True,
+            think_budget=options.think_budget,
+            draft=self._draft,
+        )
+
+    def _sampling(self) -> Sampling:
+        """With a seed, each answer has its own, so that /retry says something else."""
+        sampling = given.sampling_of(self._options)
+        if sampling.seed is None:
+            return sampling
+        return replace(sampling, seed=(sampling.seed + self._num_answers) % 2**64)
+
+    def _tell(self, answer: Answer, statistics: Statistics) -> None:
+        s = statistics
+        if answer.finish_reason == "length" and not self._options.quiet:
+            terminal.say(f"({cli.why_it_ended(s, self._options.max_tokens)})")
+        if self._options.verbose:
+            terminal.say(
+                f"{s.num_cached_tokens} tokens cached, "
+                f"{s.num_prompt_tokens - s.num_cached_tokens} new, first token after "
+                f"{s.prefill_seconds:.2f} s | generated {s.num_generated_tokens} tokens, "
+                f"{s.decode_tokens_per_second:.1f} tokens/s"
+            )
+
+
+def _path(argument: str) -> Path:
+    if not argument:
+        raise ValueError("the name of a file is missing")
+    return Path(os.path.expanduser(argument))

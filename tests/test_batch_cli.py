@@ -1,0 +1,248 @@
+"""pipeline/batch.py: answers equal to those one by one, in order, each once."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from test_cli import ENVIRONMENT, ROOT, hear_signals, run  # noqa: F401  (a fixture)
+
+from pipeline import batch, cli
+from pipeline.engine import Engine, Sampling
+
+TEXTS = ["The capital", "x", "Once upon a time there was a cat", "mat", "Où?", "is on the", "a b"]
+
+
+@pytest.fixture
+def engine(tiny_directory):
+    return Engine.load(tiny_directory)
+
+
+@pytest.fixture
+def ask(run, tiny_directory):  # noqa: F811
+    return lambda *arguments: run("batch", "--model", tiny_directory, *arguments)
+
+
+def written(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def prompts(tmp_path):
+    """Prompts of unequal lengths with limits of their own."""
+    lines = [
+        json.dumps({"prompt": text, "id": f"p{i}", "max_tokens": 3 + 5 * (i % 3)})
+        for i, text in enumerate(TEXTS)
+    ]
+    return written(tmp_path / "prompts.jsonl", lines)
+
+
+def one_by_one(engine, text, **options):
+    ids = engine.encode_chat([{"role": "user", "content": text}])
+    return engine.collect(engine.stream(ids, **options))
+
+
+def records(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_answers_are_those_of_one_prompt_at_a_time_in_order(ask, engine, prompts, tmp_path, rows):
+    out = tmp_path / "answers.jsonl"
+    code, shown, err = ask("--rows", rows, prompts, "-o", out)
+    assert (code, shown) == (0, "")
+    found = records(out.read_text())
+    assert [(one["line"], one["id"]) for one in found] == [(i + 1, f"p{i}") for i in range(7)]
+    for i, one in enumerate(found):
+        answer = one_by_one(engine, TEXTS[i], max_tokens=3 + 5 * (i % 3))
+        assert (one["text"], one["finish_reason"]) == (answer.text, answer.finish_reason)
+        assert one["usage"]["completion_tokens"] == len(answer.ids)
+    assert err[-1].startswith("7 prompts in ")
+    assert {path.name for path in tmp_path.iterdir()} == {"prompts.jsonl", "answers.jsonl"}
+
+
+def test_without_a_file_answers_go_to_stdout_in_order(ask, prompts, tmp_path):
+    code, shown, _ = ask("--rows", 3, prompts)
+    assert ask("--rows", 3, prompts, "-o", tmp_path / "o")[0] == code == 0
+    assert shown == (tmp_path / "o").read_text()
+
+
+def test_a_line_may_be_a_text_or_messages_with_choices_of_its_own(ask, engine, tmp_path):
+    turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    turns.append({"role": "user", "content": "z"})
+    sampled = {"prompt": "Once", "temperature": 1.5, "seed": 4}
+    whole = one_by_one(engine, "Once", max_tokens=9).text
+    stopped = {"prompt": "Once", "stop": whole[2:4]}
+    lines = map(json.dumps, ["The cat", {"messages": turns}, sampled, stopped])
+    _, shown, _ = ask("--max-tokens", 9, written(tmp_path / "p", lines))
+    first, second, third, fourth = (one["text"] for one in records(shown))
+    assert first == one_by_one(engine, "The cat", max_tokens=9).text
+    expected = engine.collect(engine.stream(engine.encode_chat(turns), max_tokens=9)).text
+    assert second == expected
+    sampling = Sampling(temperature=1.5, seed=4)
+    assert third == one_by_one(engine, "Once", max_tokens=9, sampling=sampling).text != whole
+    assert fourth == whole[: whole.index(whole[2:4])]
+
+
+BAD = {
+    "no json": ("{", "Expecting property name"),
+    "a number": ("7", "it is a JSON int, not an object or a text"),
+    "no prompt": ("{}", 'neither "messages" nor a "prompt"'),
+    "empty": ('{"prompt": " "}', 'neither "messages" nor a "prompt"'),
+    "length": ('{"prompt": "x", "max_tokens": 0}', "max_tokens must be a whole number"),
+    "too long": (json.dumps("x" * 300), "leave no room in the context of 256"),
+    "choice": ('{"prompt": "x", "top_p": 5}', "top_p must be above 0"),
+    "type": ('{"prompt": "x", "temperature": "hot"}', "must be real number"),
+    "stop": ('{"prompt": "x", "stop": [""]}', "stop texts must be"),
+    "messages": ('{"messages": "x"}', "messages must be a non-empty list"),
+    "surrogate": ('"\\ud800"', "lone surrogate"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_line_is_reported_and_skipped(ask, engine, tmp_path, name):
+    line, message = BAD[name]
+    lines = ['"The cat"', "", line, '"mat"']
+    code, shown, err = ask("--max-tokens", 4, written(tmp_path / "p", lines))
+    assert code == 1
+    assert [one["line"] for one in records(shown)] == [1, 4]
+    assert records(shown)[1]["text"] == one_by_one(engine, "mat", max_tokens=4).text
+    told = [said for said in err if said.startswith("line 3 is skipped: ")]
+    assert len(told) == 1
+    assert message in told[0]
+    assert err[-1] == "1 of 3 lines were skipped"
+
+
+def test_bytes_that_are_no_text_are_a_bad_line(ask, tmp_path):
+    (tmp_path / "p").write_bytes(b'"caf\xe9"\n"mat"\n')
+    code, shown, err = ask("--max-tokens", 4, tmp_path / "p")
+    assert (code, [one["line"] for one in records(shown)]) == (1, [2])
+    assert err[0].startswith("line 1 is skipped: ")
+
+
+def interrupted(monkeypatch, after):
+    """Let Ctrl-C come once so many answers are written."""
+    put = batch._Journal.put
+
+    def put_and_stop(self, request, record):
+        put(self, request, record)
+        put_and_stop.num_written += 1
+        if put_and_stop.num_written == after:
+            raise KeyboardInterrupt
+
+    put_and_stop.num_written = 0
+    monkeypatch.setattr(batch._Journal, "put", put_and_stop)
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(ask, prompts, tmp_path, monkeypatch):
+    out, part = tmp_path / "o", tmp_path / "o.part"
+    expected = ask("--rows", 2, prompts)[1]
+    with monkeypatch.context() as patch:
+        interrupted(patch, after=3)
+        code, _, err = ask("--rows", 2, prompts, "-o", out)
+    told = f"answers so far are in {part}; the same command goes on from there"
+    assert (code, err[-2:]) == (130, [told, "interrupted"])
+    assert not out.exists()
+    kept = part.read_bytes()
+    assert kept.count(b"\n") == 1 + 3  # a header and three answers
+    part.write_bytes(kept + b'{"line": 9, "te')  # and killed in the middle of the next one
+    with monkeypatch.context() as patch:
+        interrupted(patch, after=1)
+        assert ask("--rows", 2, prompts, "-o", out)[0] == 130
+    kept = part.read_bytes()
+    assert len(records(kept.decode())) == 1 + 4
+    answered = []
+    put = batch._Journal.put
+    monkeypatch.setattr(
+        batch._Journal, "put", lambda s, q, r: (answered.append(q.number), put(s, q, r))
+    )
+    code, _, err = ask("--rows", 2, prompts, "-o", out)
+    assert (code, err[0]) == (0, "going on: 4 of 7 are done already")
+    done = {record["line"] for record in records(kept.decode())[1:]}
+    assert sorted(answered) == sorted({*range(1, 8)} - done)
+    assert out.read_text() == expected
+    assert not part.exists()
+
+
+def test_going_on_answers_lines_that_changed_again(ask, prompts, tmp_path, monkeypatch):
+    out = tmp_path / "o"
+    with monkeypatch.context() as patch:
+        interrupted(patch, after=7)
+        assert ask(prompts, "-o", out)[0] == 130
+    lines = prompts.read_text().splitlines()
+    lines[2] = '{"prompt": "Another one", "max_tokens": 4}'
+    written(prompts, lines)
+    expected = ask(prompts)[1]
+    assert ask(prompts, "-o", out)[0] == 0
+    assert out.read_text() == expected
+
+
+def test_a_run_with_other_options_is_not_gone_on_with(ask, prompts, tmp_path, monkeypatch):
+    out = tmp_path / "o"
+    with monkeypatch.context() as patch:
+        interrupted(patch, after=2)
+        ask(prompts, "-o", out)
+    kept = (tmp_path / "o.part").read_bytes()
+    code, _, err = ask("--temp", 1, prompts, "-o", out)
+    assert code == 1
+    assert "was begun by a run with other options" in err[-1]
+    assert (tmp_path / "o.part").read_bytes() == kept
+    assert ask("--rows", 1, prompts, "-o", out)[0] == 0  # the number of rows changes no answer
+
+
+def test_what_is_there_is_not_overwritten(ask, prompts, tmp_path):
+    (tmp_path / "o").write_text("mine")
+    code, _, err = ask(prompts, "-o", tmp_path / "o")
+    assert (code, len(err)) == (2, 1)
+    assert "exists already" in err[0]
+    assert (tmp_path / "o").read_text() == "mine"
+
+
+def test_two_runs_do_not_share_a_file(ask, prompts, tmp_path):
+    options = batch.make_parser().parse_args(["x"])
+    first = batch._Journal(tmp_path / "o", options)
+    code, _, err = ask(prompts, "-o", tmp_path / "o")
+    first.close()
+    assert code == 1
+    assert "another run is writing" in err[-1]
+
+
+def test_a_killed_run_loses_nothing(tiny_directory, tmp_path):
+    """A process of its own, ended by SIGKILL once the first answers are there."""
+    model = shutil.copytree(tiny_directory, tmp_path / "model")
+    lines = [json.dumps({"prompt": f"x {i}", "max_tokens": 20}) for i in range(60)]
+    prompts, out = written(tmp_path / "p", lines), tmp_path / "o"
+    command = [sys.executable, "-m", "pipeline", "batch", "--model", model, prompts, "-o", out]
+    options = {"cwd": ROOT, "env": ENVIRONMENT, "preexec_fn": hear_signals}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, **options)
+    for line in process.stderr:
+        if b"are done" in line:
+            process.send_signal(signal.SIGKILL)
+            break
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    again = subprocess.run(command, capture_output=True, text=True, check=True, **options)
+    assert again.stderr.startswith("going on: ")
+    assert [one["line"] for one in records(out.read_text())] == [*range(1, 61)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "No such file"), (b"", "holds no prompts"), (b"\n \n", "holds")]
+)
+def test_no_prompts(ask, tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "p").write_bytes(content)
+    code, shown, err = ask(tmp_path / "p")
+    assert (code, shown, len(err)) == (1, "", 1)
+    assert message in err[0]
+
+
+def test_help_and_usage_errors(capfd):
+    for arguments, code in ((["batch", "--help"], 0), (["batch"], 2), (["batch", "p", "--x"], 2)):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(arguments)
+        assert caught.value.code == code
+    assert "(see python -m pipeline batch --help)" in capfd.readouterr().err
