@@ -34,7 +34,7 @@ class Derivations:
         ranks: Ranks,
     ) -> None:
         """merged: the id that each of merges gives."""
-        self._vocab, self._ranks = vocab, ranks
+        self._ranks = ranks
         self._parts = dict(zip(reversed(merged), reversed(merges)))  # token -> its first merge
         self.born = _Born(self._parts, ranks)
         self._is_reached = {id: True for token, id in vocab.items() if len(token) == 1}

@@ -11,28 +11,25 @@ from model.layout import Joined, by_columns
 from model.load import load
 
 
+def loader(monkeypatch, is_moved):
+    def load_so(name):
+        with monkeypatch.context() as patch:
+            patch.setattr(layout, "is_worthwhile", lambda dtype: is_moved)
+            return load(REFERENCE / name, "float32")
+
+    return load_so
+
+
 @pytest.fixture
 def as_they_lie(monkeypatch):
     """Load without moving a weight."""
-
-    def load_unmoved(name):
-        with monkeypatch.context() as patch:
-            patch.setattr(layout, "is_worthwhile", lambda dtype: False)
-            return load(REFERENCE / name, "float32")
-
-    return load_unmoved
+    return loader(monkeypatch, False)
 
 
 @pytest.fixture
 def moved(monkeypatch):
     """Load with every weight moved, also where this machine would not gain by it."""
-
-    def load_moved(name):
-        with monkeypatch.context() as patch:
-            patch.setattr(layout, "is_worthwhile", lambda dtype: True)
-            return load(REFERENCE / name, "float32")
-
-    return load_moved
+    return loader(monkeypatch, True)
 
 
 @pytest.mark.parametrize("name", ALL)
