@@ -10,6 +10,7 @@ import regex
 
 from bpe.unicode16 import (
     NFC_BARRIER,
+    lowercase,
     normalize,
     normalize_unicode9,
     parse_ranges,
@@ -80,6 +81,36 @@ def test_nfc_equals_the_standard_without_barrier_characters():
 )
 def test_nfc_does_not_cross_a_barrier(text, expected):
     assert normalize_unicode9("NFC", text) == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "expected"),  # recorded from tokenizers 0.23.3
+    [
+        ("NFKC", "\u32ff\ufb01\u0301", "\u32fff\u00ed"),
+        ("NFKD", "\ua7f2\u00e9", "\ua7f2e\u0301"),
+        ("NFD", "\U00011938\u0301\u0316", "\U00011938\u0316\u0301"),
+        ("NFKC", "\U0001fbf5\u00b2\U0001f16c", "\U0001fbf52\U0001f16c"),
+        ("NFKD", "\u2460\U00010783\uab69\u3300", "1\U00010783\uab69\u30a2\u30cf\u309a\u30fc\u30c8"),
+    ],
+)
+def test_decompositions_since_unicode_9_are_not_known(form, text, expected):
+    assert normalize_unicode9(form, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),  # recorded from tokenizers 0.23.3
+    [
+        ("ΑΣ\u0130", "ασi\u0307"),
+        ("\u2c2f\ua7c0\ua7cb\ua7dc", "\u2c5f\ua7c1\u0264\u019b"),
+        ("\U00010570\U00010594\U00010d65\U00016ea0", "\U00010597\U000105bb\U00010d85\U00016ebb"),
+    ],
+)
+def test_lower_case_is_that_of_unicode_17(text, expected):
+    assert lowercase(text) == expected
+
+
+def test_lower_case_is_that_of_every_python_where_that_has_one():
+    assert all(lowercase(char) == char.lower() for char in EVERY_CHARACTER if char.lower() != char)
 
 
 def test_long_runs_of_marks_are_sorted_as_the_standard_does():
