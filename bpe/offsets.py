@@ -9,12 +9,15 @@ for.
 from __future__ import annotations
 
 import unicodedata
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import lru_cache
 from itertools import accumulate
 
 from bpe.added import AddedTokens
 from bpe.pretokenize import PreTokenizer, Splitter
-from bpe.spec import AddedToken, Prepend, Replace
+from bpe.spec import AddedToken, Normalize, Prepend, Replace
+from bpe.unicode16 import normalize, normalize_unicode9
 
 Span = tuple[int, int]  # first character, and the one after the last
 
@@ -107,23 +110,44 @@ def align(text: str, pre_tokenizer: PreTokenizer) -> tuple[str, list[Span] | Non
         if isinstance(step, Prepend):
             parts = [(step.content, (0, 0)), *((c, (i, i + 1)) for i, c in enumerate(text))]
         elif isinstance(step, Replace):
-            parts = list(_replaced(text, step))
-        else:
-            parts = [(run(text[i:j]), (i, j)) for i, j in clusters(text, run)]
+            parts = list(_replaced(text, step.content, run.spans(text)))
+        elif isinstance(step, Normalize):
+            parts = list(_normalized(text, step.form, run, pre_tokenizer.old_tables))
+        else:  # each character by itself
+            parts = [(run(char), (i, i + 1)) for i, char in enumerate(text)]
         text = "".join(new for new, _ in parts)
         places = [_source(places, *span) for new, span in parts for _ in new]
     return text, places
 
 
-def _replaced(text: str, step: Replace) -> Iterator[tuple[str, Span]]:
-    import regex
-
+def _replaced(text: str, content: str, spans: list[Span]) -> Iterator[tuple[str, Span]]:
     end = 0
-    for match in regex.finditer(step.pattern, text):
-        yield from ((text[i], (i, i + 1)) for i in range(end, match.start()))
-        yield step.content, match.span()
-        end = match.end()
+    for start, stop in spans:
+        yield from ((text[i], (i, i + 1)) for i in range(end, start))
+        yield content, (start, stop)
+        end = stop
     yield from ((text[i], (i, i + 1)) for i in range(end, len(text)))
+
+
+def _normalized(
+    text: str, form: str, run: Callable[[str], str], old_tables: bool
+) -> Iterator[tuple[str, Span]]:
+    """(character, where it came from) for each character of run(text).
+
+    A character is made of the parts that it decomposes into, and each part of the text makes one
+    character. Equal parts stand in the order of the text.
+    """
+    decomposing = form.replace("C", "D")
+    run_form = normalize_unicode9 if old_tables else normalize
+    decompose = lru_cache(lambda char: run_form(decomposing, char))
+    for start, stop in clusters(text, run):
+        places: dict[str, deque[int]] = defaultdict(deque)  # part -> where it still is to be had
+        for i in range(start, stop):
+            for part in decompose(text[i]):
+                places[part].append(i)
+        for char in run(text[start:stop]):
+            found = [places[part].popleft() for part in decompose(char)]
+            yield char, (min(found), max(found) + 1)
 
 
 def clusters(text: str, normalize: Callable[[str], str]) -> Iterator[Span]:

@@ -14,9 +14,10 @@ from itertools import accumulate, chain
 
 import regex
 
+from bpe.oniguruma import find_all, may_match_nothing
 from bpe.spec import PATTERNS, Lowercase, Normalize, PrefixSpace, Prepend, Replace, Spec, Split
 from bpe.twin import NoTwin, Twin
-from bpe.unicode16 import normalize, normalize_unicode9, with_unicode16_classes
+from bpe.unicode16 import lowercase, normalize, normalize_unicode9, with_unicode16_classes
 
 CHUNK_CHARACTERS = 1 << 15  # of text split at once: its pieces then stay in the processor's cache
 
@@ -33,6 +34,9 @@ class Splitter:
 
     def __init__(self, step: Split, as_classed: Callable[[str], str]) -> None:
         self.step = step
+        may_be_empty = may_match_nothing(step.pattern)
+        self._find = find_all if may_be_empty else _find
+        self._is_simple = step.behavior == "Isolated" and not may_be_empty
         try:
             self._see = Twin(step.pattern, as_classed).see
         except NoTwin:
@@ -40,9 +44,9 @@ class Splitter:
             self._see = lambda text: (pattern, as_classed(text), [(0, len(text))])
 
     def split(self, text: str) -> list[str]:
-        """The pieces of text, in order (an empty match may stand among them as an empty piece)."""
+        """The pieces of text, in order."""
         pattern, seen, replaced = self._see(text)
-        if self.step.behavior == "Isolated" and not pattern.groups:
+        if self._is_simple and not pattern.groups:
             pieces = pattern.findall(seen)
             if sum(map(len, pieces)) == len(text):  # the usual case: the matches leave no gaps
                 return _restore(pieces, text, replaced) if replaced else pieces
@@ -55,15 +59,19 @@ class Splitter:
     def _spans(self, pattern: re.Pattern | regex.Pattern, text: str) -> list[tuple[int, int]]:
         parts: list[tuple[int, int, bool]] = []  # start, end, is a match
         end = 0
-        for match in pattern.finditer(text):
-            if end < match.start():
-                parts.append((end, match.start(), self.step.invert))
-            end = match.end()
-            parts.append((*match.span(), not self.step.invert))
+        for start, stop in self._find(pattern, text):
+            if end < start:
+                parts.append((end, start, self.step.invert))
+            end = stop
+            parts.append((start, stop, not self.step.invert))
         if end < len(text):
             parts.append((end, len(text), self.step.invert))
         spans = BEHAVE[self.step.behavior](parts)
         return [(start, end) for start, end in spans if start < end]
+
+
+def _find(pattern: re.Pattern | regex.Pattern, text: str) -> Iterator[tuple[int, int]]:
+    return (match.span() for match in pattern.finditer(text))
 
 
 def _compile(pattern: str) -> regex.Pattern:
@@ -140,8 +148,8 @@ class PreTokenizer:
     def __init__(self, spec: Spec, *, unicode: str = "huggingface") -> None:
         if unicode not in ("huggingface", "current"):
             raise ValueError(f'unicode={unicode!r} is neither "huggingface" nor "current"')
-        old_tables = unicode == "huggingface"
-        as_classed = with_unicode16_classes if old_tables else str
+        self.old_tables = old_tables = unicode == "huggingface"
+        self.as_classed = as_classed = with_unicode16_classes if old_tables else str
         self.normalizer = [
             (step, _compile_normalizer(step, old_tables)) for step in spec.normalizer
         ]
@@ -192,8 +200,28 @@ def _compile_normalizer(
         run = normalize_unicode9 if old_tables else normalize
         return lambda text: text if text.isascii() else run(step.form, text)
     if isinstance(step, Lowercase):
-        return lambda text: "".join(map(str.lower, text))
+        return lowercase if old_tables else lambda text: "".join(map(str.lower, text))
     if isinstance(step, Prepend):
         return lambda text: step.content + text if text else text
-    pattern = _compile(step.pattern)
-    return lambda text: pattern.sub(lambda _: step.content, text)
+    return Replacer(step, with_unicode16_classes if old_tables else str)
+
+
+class Replacer:
+    """One Replace step, compiled; it is called as a function."""
+
+    def __init__(self, step: Replace, as_classed: Callable[[str], str]) -> None:
+        self._pattern = _compile(step.pattern)
+        self._content = step.content
+        self._as_classed = as_classed
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the matches are: (start, end) of each."""
+        return list(_find(self._pattern, self._as_classed(text)))
+
+    def __call__(self, text: str) -> str:
+        spans = self.spans(text)
+        if not spans:
+            return text
+        starts, ends = zip(*spans)
+        kept = map(text.__getitem__, map(slice, (0, *ends), (*starts, len(text))))
+        return self._content.join(kept)

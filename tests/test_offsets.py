@@ -1,6 +1,8 @@
 """bpe/offsets.py: spans against a count of bytes over the whole text, and hand-made cases."""
 
+import functools
 import random
+import unicodedata
 
 import pytest
 from test_twin import random_text
@@ -8,6 +10,7 @@ from tiny import added_token, json_of
 
 import bpe
 from bpe import formats
+from bpe.offsets import align
 
 
 def spans_by_counting(tokenizer, text, ids):
@@ -50,7 +53,8 @@ def test_the_ids_are_those_of_encode(tiny, qwen3):
     [
         ("cafe\u0301 x", ["ca", "fe\u0301", " x"]),
         ("\u1112\u1161\u11abx", ["\u1112\u1161\u11ab", "x"]),
-        ("a\u0323\u0301<think>e\u0301", ["a\u0323\u0301", "<think>", "e\u0301"]),
+        ("a\u0323\u0301<think>e\u0301", ["a\u0323", "\u0301", "<think>", "e\u0301"]),
+        ("a\u0301\u0323x", ["a\u0301\u0323", "\u0301", "x"]),  # the dot below is set first
         ("no change", ["no", " change"]),
         ("", []),
     ],
@@ -82,6 +86,41 @@ def test_replace_and_lowercase_keep_places():
     spans = tokenizer.encode_with_offsets("A--\u0130")
     assert tokenizer.decode([id for id, _, _ in spans]) == "a==i\u0307"
     assert [(s, e) for _, s, e in spans] == [(0, 1), (1, 3), (1, 3), (3, 4), (3, 4), (3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),  # in the text as given, for each character of the new one
+    [
+        ("Lowercase", "A\u0301\u0130", [(0, 1), (1, 2), (2, 3), (2, 3)]),
+        ("NFD", "e\u0301\u00e9", [(0, 1), (1, 2), (2, 3), (2, 3)]),
+        ("NFD", "a\u0301\u0323", [(0, 1), (2, 3), (1, 2)]),
+        ("NFC", "a\u0301\u0323", [(0, 3), (1, 2)]),
+        ("NFKC", "\ufb01\u1112\u1161\u11ab", [(0, 1), (0, 1), (1, 4)]),
+        ("NFC", "a\u0301\u0301", [(0, 2), (2, 3)]),
+    ],
+)
+def test_each_normalized_character_has_the_smallest_span(kind, text, expected):
+    tokenizer = with_spec({}, normalizer={"type": kind})
+    assert align(text, tokenizer._pre_tokenizer)[1] == expected
+
+
+def test_every_character_of_a_normalized_text_keeps_its_parts():
+    """Independent of how it is found: decomposed, a span's text holds its character's parts."""
+    rng = random.Random(31)
+    for kind in ("NFC", "NFD", "NFKC", "NFKD"):
+        pre_tokenizer = with_spec({}, normalizer={"type": kind})._pre_tokenizer
+        decompose = functools.partial(unicodedata.normalize, kind.replace("C", "D"))
+        for _ in range(1000):
+            text = "".join(
+                rng.choices("ae\u00e9\ufb01\u0301\u0323\u0308가\u1100\u1161\u11ab ", k=6)
+            )
+            normalized, places = align(text, pre_tokenizer)
+            taken = []
+            for char, (start, end) in zip(normalized, places or [(i, i + 1) for i in range(6)]):
+                parts = decompose(text[start:end])
+                assert set(decompose(char)) <= set(parts)
+                taken += range(start, end)
+            assert set(taken) == set(range(len(text)))
 
 
 def test_swallowed_white_space_belongs_to_the_added_token(tiny_json):

@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any
 
 from bpe.formats.alphabet import bytes_vocab, is_glyphs
+from bpe.oniguruma import may_match_nothing, to_common_syntax
 from bpe.spec import (
     GPT2_PATTERN,
     AddedToken,
@@ -238,7 +239,13 @@ def _read_normalizer(step: Any) -> tuple[Normalize | Lowercase | Replace | Prepe
     if kind == "Replace":
         fields = _typed_fields(step, "normalizer", "pattern content")
         content = _required(fields, "content", "a normalizer")
-        return (Replace(_read_pattern(fields["pattern"]), content),)
+        pattern = _read_pattern(fields["pattern"])
+        if may_match_nothing(pattern):
+            raise ValueError(
+                f"the normalizer replaces {pattern!r}, which may match nothing; what Hugging Face "
+                "tokenizers puts there depends on where it stands"
+            )
+        return (Replace(pattern, content),)
     if kind == "Prepend":
         fields = _typed_fields(step, "normalizer", "prepend")
         return (Prepend(_required(fields, "prepend", "a normalizer")),)
@@ -286,7 +293,7 @@ def _read_pattern(pattern: Any) -> str:
         return re.escape(fields["String"])
     if fields["Regex"] is None:
         raise ValueError("a pattern has neither Regex nor String")
-    return fields["Regex"]
+    return to_common_syntax(fields["Regex"])
 
 
 def _check_decoder(decoder: Any) -> None:
@@ -304,13 +311,16 @@ def _read_post_processor(step: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if step is None or _type(step, "the post_processor") == "ByteLevel":
         return (), ()
     if step["type"] == "Sequence":
-        prefix: tuple[int, ...] = ()
-        suffix: tuple[int, ...] = ()
         fields = _typed_fields(step, "post_processor", "processors")
-        for part in _required(fields, "processors", "the post_processor"):
-            before, after = _read_post_processor(part)
-            prefix, suffix = before + prefix, suffix + after
-        return prefix, suffix
+        parts = _required(fields, "processors", "the post_processor")
+        kinds = [_type(part, "a post_processor") for part in parts]
+        if len(kinds) - kinds.count("ByteLevel") > 1:
+            raise ValueError(
+                f"the post_processor is a sequence of {', '.join(kinds)}, of which only one may "
+                "add tokens: what a second one does with those of the first is not defined"
+            )
+        affixes = list(map(_read_post_processor, parts))
+        return next(filter(any, affixes), ((), ()))
     if step["type"] != "TemplateProcessing":
         raise ValueError(f"the post_processor {step['type']!r} is none that byte-level files use")
     return _read_template(_typed_fields(step, "post_processor", "single pair special_tokens"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bpe.formats.alphabet import to_glyphs
+from bpe.oniguruma import from_python_syntax
 from bpe.spec import (
     GPT2_PATTERN,
     AddedToken,
@@ -94,7 +95,11 @@ def _normalizer_json(step: Normalize | Lowercase | Replace | Prepend) -> dict[st
         return {"type": "Lowercase"}
     if isinstance(step, Prepend):
         return {"type": "Prepend", "prepend": step.content}
-    return {"type": "Replace", "pattern": {"Regex": step.pattern}, "content": step.content}
+    return {
+        "type": "Replace",
+        "pattern": {"Regex": from_python_syntax(step.pattern)},
+        "content": step.content,
+    }
 
 
 def _split_off_byte_level(
@@ -119,8 +124,8 @@ def _byte_level_json(add_prefix_space: bool, use_regex: bool) -> dict[str, Any]:
 
 def _pre_tokenizer_json(step: Split) -> dict[str, Any]:
     return {
-        "type": "Split", "pattern": {"Regex": step.pattern}, "behavior": step.behavior,
-        "invert": step.invert,
+        "type": "Split", "pattern": {"Regex": from_python_syntax(step.pattern)},
+        "behavior": step.behavior, "invert": step.invert,
     }  # fmt: skip
 
 
