@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import regex
 
 from bpe.spec import AddedToken
+from bpe.unicode16 import with_unicode16_classes
 
 # A single_word token does not match beside one of these: Unicode's word characters and joiners.
-_WORD_BEFORE = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d]\Z")
-_WORD_AFTER = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d]")
+_WORD = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d]")
 _WHITE_SPACE = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
@@ -28,13 +28,22 @@ Stretch = str | AddedToken
 class AddedTokens:
     """The added tokens of one tokenizer, compiled to one regex per pass."""
 
-    def __init__(self, tokens: Iterable[AddedToken], normalize: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        tokens: Iterable[AddedToken],
+        normalize: Callable[[str], str],
+        as_classed: Callable[[str], str] = with_unicode16_classes,
+    ) -> None:
+        """as_classed maps a character to one that is in the classes it shall be taken to be in.
+
+        Raises ValueError where two tokens are one after normalization.
+        """
         tokens = tuple(tokens)
         self.texts = [token.content for token in tokens]
         self.by_bytes = {token.content.encode(): token for token in tokens}
         self._normalize = normalize
-        self.raw = Pass({t.content: t for t in tokens if not t.normalized})
-        self.normalized = Pass({normalize(t.content): t for t in tokens if t.normalized})
+        self.raw = Pass({t.content: t for t in tokens if not t.normalized}, as_classed)
+        self.normalized = Pass(_by_normalized_text(tokens, normalize), as_classed)
 
     def cut(self, text: str, forbidden: Collection[AddedToken] = ()) -> Iterator[Stretch]:
         """Yield normalized stretches of text and the added tokens between them.
@@ -50,11 +59,27 @@ class AddedTokens:
                 yield inner or normalized[first:last]
 
 
+def _by_normalized_text(
+    tokens: Iterable[AddedToken], normalize: Callable[[str], str]
+) -> dict[str, AddedToken]:
+    """The tokens with normalized=True by what is left of their text; nothing is never matched."""
+    found: dict[str, AddedToken] = {}
+    for token in tokens:
+        text = normalize(token.content) if token.normalized else ""
+        if text and found.setdefault(text, token) is not token:
+            raise ValueError(
+                f"the added tokens {found[text].content!r} and {token.content!r} are both {text!r} "
+                "after normalization, so it is undefined which of them a text holds"
+            )
+    return found
+
+
 class Pass:
     """One leftmost-longest search for a set of literal texts."""
 
-    def __init__(self, tokens: dict[str, AddedToken]) -> None:
+    def __init__(self, tokens: dict[str, AddedToken], as_classed: Callable[[str], str]) -> None:
         self._tokens = tokens
+        self._as_classed = as_classed
         longest_first = sorted(tokens, key=len, reverse=True)
         self._pattern = regex.compile("|".join(map(regex.escape, longest_first)))
 
@@ -65,13 +90,15 @@ class Pass:
         end = 0  # of the last accepted match
         for match in self._pattern.finditer(text) if self._tokens else ():
             token = self._tokens[match[0]]
-            if token in forbidden or (token.single_word and _is_in_word(text, *match.span())):
+            if token in forbidden or (token.single_word and self._is_in_word(text, *match.span())):
                 continue
             start, stop = match.span()
             if token.lstrip:  # white space that the token before has swallowed stays with it
-                start = end + len(text[end:start].rstrip(_WHITE_SPACE))
+                start = max(end, end + len(text[end:start].rstrip(_WHITE_SPACE)))
             if token.rstrip:
                 stop = _SPACE_AFTER.match(text, stop).end()
+            if stop <= start:  # nothing is left of a token that is white space itself
+                continue
             if end < start:
                 yield end, start, None
             yield start, stop, token
@@ -79,8 +106,6 @@ class Pass:
         if end < len(text):
             yield end, len(text), None
 
-
-def _is_in_word(text: str, start: int, stop: int) -> bool:
-    return bool(
-        (start and _WORD_BEFORE.match(text, start - 1, start)) or _WORD_AFTER.match(text, stop)
-    )
+    def _is_in_word(self, text: str, start: int, stop: int) -> bool:
+        beside = text[max(start - 1, 0) : start], text[stop : stop + 1]
+        return any(_WORD.match(self._as_classed(char)) for char in beside)

@@ -44,7 +44,7 @@ BEHAVIORS = ("Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedW
 
 @dataclass(frozen=True)
 class Split:
-    """Cut each piece at the matches of a regex (Oniguruma syntax, as in tokenizer.json).
+    """Cut each piece at the matches of a regex (in Python's syntax; see oniguruma.py).
 
     behavior says what becomes of a match: a piece of its own (Isolated), dropped (Removed), joined
     with its neighbours of the same kind (Contiguous) or with the text before or after it.
@@ -120,7 +120,10 @@ class Truncation:
 
 @dataclass(frozen=True)
 class Padding:
-    """Fill up to length ids (None: only to a multiple), then to a multiple, with pad_id."""
+    """Fill up to a multiple of multiple_of that holds length ids, with pad_id.
+
+    length None stands for the longest of the texts that are encoded together.
+    """
 
     pad_id: int
     length: int | None = None
@@ -172,6 +175,13 @@ class Spec:
         if len({token.content for token in self.added_tokens}) < len(self.added_tokens):
             raise ValueError("the same added token is listed twice")
         object.__setattr__(self, "token_bytes", dict(zip(self.vocab.values(), self.vocab)))
+        for token in self.added_tokens:
+            other = self.token_bytes.get(token.id)
+            if other not in (None, token.content.encode()):
+                raise ValueError(
+                    f"id {token.id} is given to the added token {token.content!r} and to the "
+                    f"vocabulary's {other!r}, so it can't be decoded"
+                )
         object.__setattr__(self, "merged", self._find_merged())
 
     def _find_merged(self) -> tuple[int, ...]:

@@ -37,7 +37,9 @@ class Tokenizer:
         self._unicode = unicode
         self._workers: Workers | None = None  # of encode_batch, started when first needed
         self._pre_tokenizer = PreTokenizer(spec, unicode=unicode)
-        self._added = AddedTokens(spec.added_tokens, self._pre_tokenizer.normalize)
+        self._added = AddedTokens(
+            spec.added_tokens, self._pre_tokenizer.normalize, self._pre_tokenizer.as_classed
+        )
         self._specials = frozenset(token for token in spec.added_tokens if token.special)
         self._special_ids = frozenset(token.id for token in self._specials)
         self._pieces = PieceCache(spec)
@@ -178,11 +180,11 @@ class Tokenizer:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
         if workers == 1:
-            return [self.encode(text, **options) for text in texts]
+            return self._pad_batch([self.encode(text, **options) for text in texts])
         if self._workers is None or len(self._workers.processes) != workers:
             self._workers = batch.Workers(workers, self.spec, self._unicode)
         try:
-            return self._workers.encode(texts, options)
+            return self._pad_batch(self._workers.encode(texts, options))
         except RuntimeError:  # one of them died: the next batch starts new ones
             self._workers = None
             raise
@@ -305,6 +307,14 @@ class Tokenizer:
             ids = [*prefix, *ids, *suffix]
         return _pad(ids, spec.padding) if spec.padding else ids
 
+    def _pad_batch(self, batch: list[list[int]]) -> list[list[int]]:
+        """Fill all up to the longest, where the file asks for it."""
+        padding = self.spec.padding
+        if padding is None or padding.length is not None:
+            return batch
+        longest = max(map(len, batch), default=0)
+        return [_pad(ids, padding, longest) for ids in batch]
+
     def _bytes_of(self, ids: list[int]) -> Iterable[bytes]:
         """The bytes of each id; itemgetter looks all of them up in one call of C code."""
         return itemgetter(*ids)(self._token_bytes) if len(ids) > 1 else [self._token_bytes[ids[0]]]
@@ -358,8 +368,9 @@ def _truncate(ids: list[int], truncation: Truncation, num_added: int) -> list[in
     return ids[:kept] if truncation.direction == "Right" else ids[len(ids) - kept :]
 
 
-def _pad(ids: list[int], padding: Padding) -> list[int]:
-    length = max(len(ids), padding.length or 0)
+def _pad(ids: list[int], padding: Padding, longest: int = 0) -> list[int]:
+    """ids filled up to padding's fixed length, or to the longest of a batch; never cut."""
+    length = max(len(ids), longest) if padding.length is None else padding.length
     if padding.multiple_of:
         length += -length % padding.multiple_of
     fill = [padding.pad_id] * (length - len(ids))

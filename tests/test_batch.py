@@ -1,5 +1,6 @@
 """bpe/batch.py: what several processes give against one, and that no process outlives its use."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from tiny import CORPUS
 
 import bpe
 from bpe import batch
+from bpe.spec import Padding
 
 ROOT = Path(__file__).parent.parent
 
@@ -45,6 +47,28 @@ def test_same_ids_in_the_same_order(tokenizer, monkeypatch):
         assert tokenizer.encode_batch(texts, workers=3, **options) == expected
     assert tokenizer.encode_batch([], workers=2) == []
     assert tokenizer.encode_batch(iter(["", "a"]), workers=2) == [[], tokenizer.encode("a")]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("length", "multiple_of", "direction", "num_padding"),  # recorded from tokenizers 0.23.3
+    [
+        (None, None, "Left", (4, 0, 5)),
+        (None, 4, "Right", (7, 3, 8)),
+        (3, None, "Right", (2, 0, 3)),
+        (3, 4, "Left", (3, 0, 4)),
+    ],
+)
+def test_texts_are_filled_up_to_the_longest(
+    tiny, workers, length, multiple_of, direction, num_padding
+):
+    padding = Padding(9, length, multiple_of, direction)
+    tokenizer = bpe.Tokenizer(dataclasses.replace(tiny.spec, padding=padding))
+    expected = []
+    for text, n in zip(("x", "xyxyx", ""), num_padding):
+        ids, fill = tiny.encode(text), [9] * n
+        expected.append(fill + ids if direction == "Left" else ids + fill)
+    assert tokenizer.encode_batch(["x", "xyxyx", ""], workers=workers) == expected
 
 
 def test_workers_are_kept_and_end_with_the_tokenizer(tokenizer):

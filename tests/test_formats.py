@@ -120,6 +120,129 @@ def test_missing_files(tmp_path):
         bpe.Tokenizer.from_file(tmp_path)
 
 
+def template(*names):
+    """A TemplateProcessing step that puts tokens behind the text."""
+    return {
+        "type": "TemplateProcessing",
+        "single": [
+            {"Sequence": {"id": "A", "type_id": 0}},
+            *({"SpecialToken": {"id": name, "type_id": 0}} for name in names),
+        ],
+        "pair": [],
+        "special_tokens": {
+            name: {"id": name, "ids": [id], "tokens": [name]} for id, name in enumerate(names)
+        },
+    }
+
+
+def test_only_one_step_may_add_tokens(tiny_json):
+    """The peer takes what the first one added for a second text, or panics."""
+    byte_level = tiny_json["decoder"]
+    one = {"type": "Sequence", "processors": [byte_level, template("a", "b"), byte_level]}
+    two = {"type": "Sequence", "processors": [template("a"), byte_level, template("b")]}
+    assert load(tiny_json | {"post_processor": one}).spec.suffix_ids == (0, 1)
+    with pytest.raises(ValueError, match="TemplateProcessing, ByteLevel, TemplateProcessing, of"):
+        load(tiny_json | {"post_processor": two})
+
+
+@pytest.mark.parametrize(
+    ("content", "id", "spec", "message"),
+    [
+        ("č", 201, {}, "given to the added token 'č' and to the vocabulary's b'\\\\r'"),
+        ("<a>", 257, {"vocab_add": {"ab": 257}}, "and to the vocabulary's b'ab'"),
+    ],
+)
+def test_an_id_of_two_tokens_is_refused(content, id, spec, message):
+    with pytest.raises(ValueError, match=message):
+        load(json_of(spec | {"top": {"added_tokens": [added_token(id, content)]}}))
+
+
+def test_added_tokens_that_normalization_makes_one_are_refused():
+    """Which of them the peer finds changes from one load to the next."""
+    tokens = [added_token(256 + i, c, normalized=True) for i, c in enumerate(("the", "THE"))]
+    top = {"added_tokens": tokens, "normalizer": {"type": "Lowercase"}}
+    with pytest.raises(ValueError, match="'the' and 'THE' are both 'the' after normalization"):
+        load(json_of({"top": top}))
+
+
+def flagged(content, **flags):
+    tokens = [added_token(256, content, **flags), added_token(257, "<s>", rstrip=True)]
+    return load(json_of({"top": {"added_tokens": tokens}}))
+
+
+@pytest.mark.parametrize(
+    ("flags", "text", "expected"),  # recorded from tokenizers 0.23.3
+    [
+        ({"rstrip": True}, "a \t b", [64, 256, 256, 65]),
+        ({"lstrip": True}, "a \t b", [64, 256, 256, 65]),
+        ({"lstrip": True, "rstrip": True}, "a \t b", [64, 256, 65]),
+        ({"lstrip": True, "rstrip": True}, "<s> \t b", [257, 65]),
+        ({"lstrip": True}, "a <s> ", [64, 256, 257]),
+        ({}, "<s>  b", [257, 256, 256, 65]),
+    ],
+)
+def test_a_token_of_white_space_that_another_has_swallowed(flags, text, expected):
+    assert flagged(" ", **flags).encode(text) == expected
+
+
+def test_a_token_that_normalization_empties_is_never_matched():
+    """Recorded from tokenizers 0.23.3."""
+    replace = {"type": "Replace", "pattern": {"String": "x"}, "content": ""}
+    tokens = [added_token(87, "x", normalized=True)]
+    tokenizer = load(json_of({"top": {"added_tokens": tokens, "normalizer": replace}}))
+    assert tokenizer.encode("axb") == [64, 65]
+
+
+def test_words_are_those_of_unicode_16():
+    """Recorded from tokenizers 0.23.3: U+1DF90 is a letter since Unicode 18 only."""
+    tokenizer = flagged("ab", single_word=True)
+    for beside, is_word in (("\U0001df90", False), ("\u200d", True), ("²", False), ("é", True)):
+        assert (256 in tokenizer.encode(beside + "ab")) is not is_word
+        assert (256 in tokenizer.encode("ab" + beside)) is not is_word
+
+
+def replacing(pattern):
+    return {"normalizer": {"type": "Replace", "pattern": pattern, "content": "_"}}
+
+
+def test_replace_sees_classes_of_unicode_16():
+    """Recorded from tokenizers 0.23.3."""
+    tokenizer = load(json_of({"top": replacing({"Regex": r"\p{L}"})}))
+    assert tokenizer.decode(tokenizer.encode("a\U0001df90b")) == "_\U0001df90_"
+
+
+@pytest.mark.parametrize("pattern", [{"Regex": "x*"}, {"Regex": "^"}, {"String": ""}])
+def test_replacing_nothing_is_refused(pattern):
+    """The peer puts in one text or two, or panics."""
+    with pytest.raises(ValueError, match="may match nothing"):
+        load(json_of({"top": replacing(pattern)}))
+
+
+def test_saving_writes_a_pattern_as_the_peer_reads_it(tmp_path):
+    """{1,3}+ is possessive to who wrote it for Python, and a repetition to Oniguruma."""
+    (tmp_path / "x.tiktoken").write_bytes(
+        b"".join(base64.b64encode(bytes([b])) + b" %d\n" % b for b in range(256))
+    )
+    tokenizer = bpe.Tokenizer.from_file(tmp_path / "x.tiktoken", pattern=r"\p{N}{1,3}+|\s+$")
+    assert formats.tokenizer_json(tokenizer.spec)["pre_tokenizer"]["pretokenizers"][0][
+        "pattern"
+    ] == {"Regex": r"(?>\p{N}{1,3})|\s+(?=\n?(?![\s\S]))"}
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = bpe.Tokenizer.from_file(tmp_path / "tokenizer.json")
+    assert again._pre_tokenizer.split("12345 \n") == ["123", "45", " \n"]
+
+
+def test_a_piece_that_is_a_tiktoken_token_is_that_token(tmp_path):
+    """Recorded from tiktoken 0.14, with a token that no two tokens make."""
+    tokens = [*(bytes([b]) for b in range(256)), "\u212a".encode()]
+    (tmp_path / "x.tiktoken").write_bytes(
+        b"".join(base64.b64encode(token) + b" %d\n" % id for id, token in enumerate(tokens))
+    )
+    tokenizer = bpe.Tokenizer.from_file(tmp_path / "x.tiktoken", pattern="gpt2")
+    assert tokenizer.encode("\u212a") == [256]
+    assert tokenizer.encode("\u212a" * 2) == [0xE2, 0x84, 0xAA] * 2
+
+
 JUNK = (None, True, -1, 1.5, "junk", [], ["a"], [1], [[]], {}, {"a": 1}, {"type": "Sequence"})
 
 
@@ -266,11 +389,14 @@ def write_tiktoken(path, tokens):
 
 
 def encode_by_rank(tokens, text, pattern):
-    """tiktoken's rule to the letter: join the leftmost neighbours with the lowest joined rank."""
+    """tiktoken's rule to the letter: a piece that is a token is that token; else join the leftmost
+    neighbours with the lowest joined rank."""
     ranks = {token: rank for rank, token in enumerate(tokens)}
     ids = []
     for piece in regex.findall(pattern, text):
         parts = [bytes([byte]) for byte in piece.encode()]
+        if piece.encode() in ranks:
+            parts = [piece.encode()]
         while True:
             joins = [
                 (ranks[a + b], i)

@@ -27,7 +27,8 @@ def read_tiktoken(
     """The Spec of a .tiktoken file: lines of a base64 token and its rank, which is its id.
 
     Its rule is to merge the neighbours whose joined bytes have the lowest rank. So every way to
-    cut a token into two tokens is a merge, and all merges of one token share its rank.
+    cut a token into two tokens is a merge, and all merges of one token share its rank. A piece that
+    is a token is that token, though merges may not give it.
     """
     vocab = _read_ranks(path)
     by_rank = sorted(vocab.items(), key=lambda item: item[1])
@@ -35,6 +36,7 @@ def read_tiktoken(
         vocab=vocab,
         merges=tuple(pair for token, _ in by_rank for pair in _ways_to_cut(token, vocab)),
         equal_ranks=True,
+        ignore_merges=True,
         **_given(path, pattern, special_tokens, normalizer),
     )
 
