@@ -100,6 +100,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, OSError, RuntimeError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return FAILED
+    except MemoryError:
+        print("error: there is not enough memory for this text or vocabulary", file=sys.stderr)
+        return FAILED
 
 
 def load(name: str) -> Tokenizer:

@@ -98,7 +98,14 @@ def test_two_tokens_with_one_id_are_refused(tiny_json):
     ("content", "message"),
     [
         (b"{", "not valid JSON"),
-        (b"\xff\xfe{}", "not UTF-8 at byte 0"),
+        (b"\xff{}", "not UTF-8 at byte 0"),
+        (b"\xff\xfe{}", "it is not UTF-8 but UTF-16"),
+        (b"\xef\xbb\xbf{}", "byte order mark"),
+        (b"\x1f\x8b\x08", "compressed with gzip"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"version": ' + b"9" * 5000 + b"}", "not valid JSON: .* digits"),
+        (b'{"version": "\\ud800"}', r"lone surrogate \(.ud800\)"),
+        (b'{"\\uDFFF": 1}', r"lone surrogate \(.udfff\)"),
         (b"[]", "is a list, not an object"),
     ],
 )
@@ -109,15 +116,17 @@ def test_broken_files(tmp_path, content, message):
         bpe.Tokenizer.from_file(path)
 
 
-def test_missing_files(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no file"):
-        bpe.Tokenizer.from_file(tmp_path / "tokenizer.json")
-    with pytest.raises(FileNotFoundError, match="holds no tokenizer.json"):
-        bpe.Tokenizer.from_pretrained(tmp_path)
-    with pytest.raises(FileNotFoundError, match="there is no directory"):
-        bpe.Tokenizer.from_pretrained(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="is a directory"):
-        bpe.Tokenizer.from_file(tmp_path)
+def test_a_pair_of_surrogate_escapes_is_a_character(tmp_path, tiny_json):
+    path = tmp_path / "tokenizer.json"
+    added = [*tiny_json["added_tokens"], added_token(320, "\U0001f600")]
+    path.write_text(json.dumps(tiny_json | {"added_tokens": added}), encoding="ascii")
+    assert bpe.Tokenizer.from_file(path).encode("\U0001f600") == [320]
+
+
+def test_a_sentencepiece_model_is_named(tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>")
+    with pytest.raises(ValueError, match="a SentencePiece vocabulary, not byte-level BPE"):
+        bpe.Tokenizer.from_file(tmp_path / "tokenizer.model")
 
 
 def template(*names):
@@ -133,6 +142,54 @@ def template(*names):
             name: {"id": name, "ids": [id], "tokens": [name]} for id, name in enumerate(names)
         },
     }
+
+
+def limits(**changes):
+    """A truncation block with changes, and a padding one."""
+    truncation = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    padding = {"strategy": {"Fixed": 3}, "direction": "Right", "pad_id": 0, "pad_type_id": 0}
+    return {
+        "truncation": truncation | {k: v for k, v in changes.items() if k in truncation},
+        "padding": padding | {k: v for k, v in changes.items() if k not in truncation},
+    }
+
+
+@pytest.mark.parametrize(
+    ("top", "message"),
+    [
+        (limits(max_length=-3), "has -3 as its 'max_length', not one of 0 to 4294967295"),
+        (limits(stride=3), "truncation.stride is 3, not below its max_length"),
+        (limits(pad_id=1 << 32), "has 4294967296 as its 'pad_id'"),
+        (limits(pad_id=10**5000), "has a number of over 64 bits as its 'pad_id'"),
+        (limits() | {"padding": {"strategy": {"Fixed": -1}}}, "padding.strategy is"),
+        (limits() | {"padding": {"strategy": {"Fixed": 1 << 32}}}, "padding.strategy is"),
+        (
+            limits() | {"truncation": {"strategy": "Any", "max_length": 1}},
+            "strategy is 'Any', which",
+        ),
+        (limits() | {"post_processor": template("a", "b", "c", "d")}, "alone adds 4 tokens"),
+        (
+            {"post_processor": template() | {"single": [{"Sequence": {"id": "B", "type_id": 0}}]}},
+            "asks for another than A",
+        ),
+        ({"model": {"vocab_add": {"ab": 1 << 32}}}, "has 4294967296 as an id; 4294967295 is the"),
+    ],
+)
+def test_numbers_and_names_that_mean_nothing(top, message):
+    spec = top.pop("model", {})
+    with pytest.raises(ValueError, match=message):
+        load(json_of(spec | {"top": top}))
+
+
+def test_missing_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        bpe.Tokenizer.from_file(tmp_path / "tokenizer.json")
+    with pytest.raises(FileNotFoundError, match="holds no tokenizer.json"):
+        bpe.Tokenizer.from_pretrained(tmp_path)
+    with pytest.raises(FileNotFoundError, match="there is no directory"):
+        bpe.Tokenizer.from_pretrained(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="is a directory"):
+        bpe.Tokenizer.from_file(tmp_path)
 
 
 def test_only_one_step_may_add_tokens(tiny_json):

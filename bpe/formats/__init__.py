@@ -57,6 +57,8 @@ def _read_file(path: Path, *given: Any) -> Spec:
         is_gguf = file.read(4) == b"GGUF"
     if path.suffix == ".tiktoken":
         return read_tiktoken(path, *given)
+    if path.suffix == ".model":
+        raise ValueError("a .model file is a SentencePiece vocabulary, not byte-level BPE")
     data = None if is_gguf else _load_json(path)
     if isinstance(data, dict) and data and all(isinstance(id, int) for id in data.values()):
         return read_vocab_and_merges(data, path, *given)
@@ -134,10 +136,34 @@ def _replace(spec: Spec, **changes: Any) -> Spec:
 
 
 def _load_json(path: Path) -> Any:
+    data = path.read_bytes()
+    if found := next((kind for start, kind in _OTHER_FILES if data.startswith(start)), None):
+        raise ValueError(f"it is {found}")
     try:
-        with path.open("rb") as file:
-            return json.loads(file.read().decode("utf-8"))
+        value = json.loads(data.decode("utf-8"))
+        if b"\\ud" in data or b"\\uD" in data:  # escapes of half a character each
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8 at byte {error.start}, so it is no JSON") from error
-    except json.JSONDecodeError as error:
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise ValueError(
+            f"it has a lone surrogate (\\u{ord(half):04x}), which is no text"
+        ) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except ValueError as error:
         raise ValueError(f"it is not valid JSON: {error}") from error
+
+
+_OTHER_FILES = (  # what a file begins with -> what it then is
+    (
+        b"\xef\xbb\xbf",
+        "JSON behind a byte order mark, which it may not have; save it as plain UTF-8",
+    ),
+    (b"\xff\xfe", "not UTF-8 but UTF-16; save it as plain UTF-8"),
+    (b"\xfe\xff", "not UTF-8 but UTF-16; save it as plain UTF-8"),
+    (b"\x1f\x8b", "compressed with gzip; unpack it first"),
+    (b"PK\x03\x04", "a zip archive; unpack it first"),
+)

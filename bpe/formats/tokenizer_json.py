@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from itertools import chain, repeat
-from types import NoneType
 from typing import Any
 
 from bpe.formats.alphabet import bytes_vocab, is_glyphs
@@ -27,6 +26,8 @@ from bpe.spec import (
     Split,
     Truncation,
 )
+
+MAX_ID = (1 << 32) - 1  # of ids and lengths, as everywhere in the ecosystem
 
 
 def read_tokenizer_json(data: Any) -> Spec:
@@ -47,6 +48,12 @@ def read_tokenizer_json(data: Any) -> Spec:
             vocab.pop(token.content, None)
     _check_decoder(fields["decoder"])
     prefix_ids, suffix_ids = _read_post_processor(fields["post_processor"])
+    truncation = _read_truncation(fields["truncation"])
+    if truncation and truncation.max_length < len(prefix_ids) + len(suffix_ids):
+        raise ValueError(
+            f"truncation.max_length is {truncation.max_length}, but the post_processor alone adds "
+            f"{len(prefix_ids) + len(suffix_ids)} tokens"
+        )
     return Spec(
         vocab=bytes_vocab(vocab),
         merges=merges,
@@ -56,7 +63,7 @@ def read_tokenizer_json(data: Any) -> Spec:
         ignore_merges=ignore_merges,
         prefix_ids=prefix_ids,
         suffix_ids=suffix_ids,
-        truncation=_read_truncation(fields["truncation"]),
+        truncation=truncation,
         padding=_read_padding(fields["padding"]),
     )
 
@@ -72,6 +79,10 @@ def _fields(data: Any, where: str, known: str) -> dict[str, Any]:
         wanted = _TYPES.get(name)
         if wanted and value is not None and type(value) not in wanted:
             raise ValueError(f"{where} has {_kind(value)} as its {name!r}")
+        if type(value) is int and not 0 <= value <= MAX_ID:
+            raise ValueError(
+                f"{where} has {_shown(value)} as its {name!r}, not one of 0 to {MAX_ID}"
+            )
     return {name: data.get(name) for name in names}
 
 
@@ -102,6 +113,11 @@ def _required(fields: Mapping[str, Any], name: str, where: str) -> Any:
 
 def _typed_fields(data: Any, where: str, known: str) -> dict[str, Any]:
     return _fields(data, f"{where} {data.get('type')!r}", "type " + known)
+
+
+def _shown(number: int) -> str:
+    """A number from a file, which may have thousands of digits."""
+    return str(number) if abs(number) < 1 << 64 else "a number of over 64 bits"
 
 
 def _kind(data: Any) -> str:
@@ -139,6 +155,10 @@ def _read_model(model: Any) -> tuple[dict[str, int], tuple[tuple[int, int], ...]
     vocab = fields["vocab"]
     if not vocab or set(map(type, vocab.values())) != {int} or min(vocab.values()) < 0:
         raise ValueError("model.vocab is not a table of tokens and their ids")
+    if max(vocab.values()) > MAX_ID:
+        raise ValueError(
+            f"model.vocab has {_shown(max(vocab.values()))} as an id; {MAX_ID} is the last"
+        )
     if len(set(vocab.values())) < len(vocab):
         raise ValueError("two tokens of model.vocab have the same id")
     return dict(vocab), read_merges(fields["merges"] or [], vocab), bool(fields["ignore_merges"])
@@ -333,6 +353,10 @@ def _read_template(fields: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[in
     for item in fields["single"] or []:
         item = _fields(item, "a template's item", "Sequence SpecialToken")
         if item["SpecialToken"] is None:
+            if (item["Sequence"] or {}).get("id") != "A":
+                raise ValueError(
+                    "the post_processor's template for one text asks for another than A"
+                )
             num_texts += 1
         else:
             name = item["SpecialToken"].get("id")
@@ -358,7 +382,11 @@ def _read_truncation(block: Any) -> Truncation | None:
     fields = _fields(block, "truncation", "direction max_length strategy stride")
     if fields["strategy"] == "OnlySecond":
         raise ValueError("truncation.strategy is OnlySecond, but we encode single texts")
+    if fields["strategy"] not in (None, "LongestFirst", "OnlyFirst"):
+        raise ValueError(f"truncation.strategy is {fields['strategy']!r}, which we do not know")
     max_length = _required(fields, "max_length", "truncation")
+    if (fields["stride"] or 0) >= max(max_length, 1):
+        raise ValueError(f"truncation.stride is {fields['stride']}, not below its max_length")
     return Truncation(max_length, _read_direction(fields))
 
 
@@ -370,10 +398,8 @@ def _read_padding(block: Any) -> Padding | None:
     )
     strategy = fields["strategy"]
     length = strategy.get("Fixed") if isinstance(strategy, dict) else None
-    if strategy not in (None, "BatchLongest", {"Fixed": length}) or type(length) not in (
-        int,
-        NoneType,
-    ):
+    is_length = length is None or (type(length) is int and 0 <= length <= MAX_ID)
+    if strategy not in (None, "BatchLongest", {"Fixed": length}) or not is_length:
         raise ValueError(
             f"padding.strategy is {strategy!r}, neither BatchLongest nor a Fixed length"
         )
