@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from bpe import train_cli
 from bpe.lab import cli as lab_cli
@@ -81,6 +81,8 @@ def _command(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
+    if sys.stdout is None:  # closed by whoever started us
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     options = make_parser().parse_args(arguments)
     if options.command == "train" and (problem := train_cli.check_arguments(options)):
         options.complain(problem)
@@ -98,11 +100,20 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (ValueError, OSError, RuntimeError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {_sentence(error)}", file=sys.stderr)
         return FAILED
     except MemoryError:
         print("error: there is not enough memory for this text or vocabulary", file=sys.stderr)
         return FAILED
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says, in one line; the system's own say their file first, and no number."""
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    else:
+        text = str(error)
+    return " ".join(text.split())
 
 
 def load(name: str) -> Tokenizer:
@@ -130,11 +141,18 @@ def _texts(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
     yield from (("argument", text) for text in options.text)
     files = options.file or ([] if options.text else ["-"])
     for name in files:
-        content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        content = _stdin().read() if name == "-" else Path(name).read_bytes()
         try:
             yield name, content.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{name} is not UTF-8 at byte {error.start}") from error
+            where = "stdin" if name == "-" else name
+            raise ValueError(f"{where} is not UTF-8 at byte {error.start}") from error
+
+
+def _stdin() -> BinaryIO:
+    if sys.stdin is None:
+        raise ValueError("stdin is closed, so there is nothing to read; pass the text or a file")
+    return sys.stdin.buffer
 
 
 def _encode(options: argparse.Namespace) -> None:
@@ -146,7 +164,7 @@ def _encode(options: argparse.Namespace) -> None:
 
 
 def _decode(options: argparse.Namespace) -> None:
-    words = " ".join(options.ids) if options.ids else sys.stdin.read()
+    words = " ".join(options.ids) if options.ids else _stdin().read().decode(errors="replace")
     ids = [_id(word) for word in words.translate(_BETWEEN_IDS).split()]
     text = load(options.tokenizer).decode(ids, skip_special_tokens=options.skip_special)
     if options.json:
@@ -159,8 +177,8 @@ _BETWEEN_IDS = str.maketrans("[],", "   ")  # so that a printed list can be past
 
 
 def _id(word: str) -> int:
-    if not word.isdecimal():
-        raise ValueError(f"{word!r} is not an id; ids are whole numbers")
+    if not (word.isascii() and word.isdecimal() and len(word) <= 20):
+        raise ValueError(f"{word[:40]!r} is not an id; ids are whole numbers")
     return int(word)
 
 

@@ -76,7 +76,7 @@ def test_stdin_is_read(tiny, tiny_directory):
     assert run.stdout.decode().split() == [str(id) for id in tiny.encode(TEXT)]
     run = subprocess.run(command, cwd=ROOT, input=b"ab\xff", capture_output=True)
     assert run.returncode == 1
-    assert run.stderr == b"error: - is not UTF-8 at byte 2\n"
+    assert run.stderr == b"error: stdin is not UTF-8 at byte 2\n"
 
 
 def test_a_closed_pipe_is_silent(tiny_directory, tmp_path):
@@ -122,3 +122,46 @@ def test_names_and_hub_ids_are_fetched(tiny_directory, monkeypatch):
     monkeypatch.setattr(hub, "fetch", lambda *wanted: asked.append(wanted) or path)
     assert load("gpt2").vocab_size == load("org/name").vocab_size == 320
     assert asked == [("openai-community/gpt2", "tokenizer.json"), ("org/name", "tokenizer.json")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("encode", "-f", "nowhere.txt"), "error: nowhere.txt: No such file or directory"),
+        (("encode", "-f", "."), "error: .: Is a directory"),
+        (("decode", "9" * 5000), f"error: '{'9' * 40}' is not an id; ids are whole numbers"),
+        (("decode", "\u0663"), "error: '\u0663' is not an id; ids are whole numbers"),
+    ],
+)
+def test_bad_inputs_are_one_sentence(run, arguments, message):
+    assert run(*arguments) == (1, "", message + "\n")
+
+
+@pytest.mark.parametrize(
+    ("redirect", "code", "err"),
+    [
+        (
+            "<&-",
+            1,
+            b"error: stdin is closed, so there is nothing to read; pass the text or a file\n",
+        ),
+        ("x >&-", 0, b""),
+        ("x >/dev/full", 1, b"error: No space left on device\n"),
+    ],
+)
+def test_closed_and_full_streams(tiny_directory, redirect, code, err):
+    if "/dev/full" in redirect and not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    command = f"'{sys.executable}' -m bpe encode -t '{tiny_directory}' {redirect}"
+    run = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True)
+    assert (run.returncode, run.stderr) == (code, err)
+
+
+def test_too_little_memory_is_one_sentence(run, monkeypatch):
+    def full(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr("bpe.__main__.load", full)
+    code, out, err = run("encode", "x")
+    assert (code, out) == (1, "")
+    assert err == "error: there is not enough memory for this text or vocabulary\n"
