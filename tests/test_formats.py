@@ -268,6 +268,12 @@ def test_replace_sees_classes_of_unicode_16():
     assert tokenizer.decode(tokenizer.encode("a\U0001df90b")) == "_\U0001df90_"
 
 
+def test_lower_case_does_not_depend_on_python():
+    """Recorded from tokenizers 0.23.3: U+10D50 has a lower case since Unicode 16."""
+    tokenizer = load(json_of({"top": {"normalizer": {"type": "Lowercase"}}}))
+    assert tokenizer.decode(tokenizer.encode("\U00010d50X")) == "\U00010d70x"
+
+
 @pytest.mark.parametrize("pattern", [{"Regex": "x*"}, {"Regex": "^"}, {"String": ""}])
 def test_replacing_nothing_is_refused(pattern):
     """The peer puts in one text or two, or panics."""
@@ -689,3 +695,17 @@ def test_several_named_templates(tiny_directory, tmp_path):
         tokenizer.apply_chat_template(messages, template="tool_use", tokenize=False) == "with tools"
     )
     assert tokenizer.spec.named_tokens["bos_token"] == "<|im_start|>"
+
+
+def test_texts_that_are_not_utf_8_are_named(tiny_metadata, tiny_json, tmp_path):
+    (tmp_path / "x.gguf").write_bytes(gguf_bytes(tiny_metadata).replace(b"gpt2", b"gp\xff2"))
+    with pytest.raises(ValueError, match="a text that is not UTF-8 at byte"):
+        bpe.Tokenizer.from_file(tmp_path / "x.gguf")
+    (tmp_path / "vocab.json").write_text(json.dumps(tiny_json["model"]["vocab"]))
+    (tmp_path / "merges.txt").write_bytes(b"a b\xff\n")
+    with pytest.raises(ValueError, match="merges.txt is not UTF-8 at byte 3"):
+        bpe.Tokenizer.from_file(tmp_path / "vocab.json", pattern="gpt2")
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tiny_json))
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match="chat_template.jinja is not UTF-8 at byte 0"):
+        bpe.Tokenizer.from_pretrained(tmp_path)

@@ -105,10 +105,17 @@ def _chat_templates(path: Path, config: Mapping[str, Any]) -> dict[str, str]:
     elif declared is not None:
         raise ValueError("chat_template is neither a text nor a list of named ones")
     if (path / "chat_template.jinja").exists():
-        templates["default"] = (path / "chat_template.jinja").read_text(encoding="utf-8")
+        templates["default"] = _read_template(path / "chat_template.jinja")
     for file in sorted(path.glob("chat_templates/*.jinja")):
-        templates[file.stem] = file.read_text(encoding="utf-8")
+        templates[file.stem] = _read_template(file)
     return templates
+
+
+def _read_template(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name} is not UTF-8 at byte {error.start}") from error
 
 
 def _named_template(entry: Any) -> tuple[str, str]:

@@ -144,7 +144,12 @@ class _GgufReader:
         start, self._offset = self._offset, self._offset + length
         if self._offset > len(self._buffer):
             raise IndexError(self._offset)
-        return self._buffer[start : self._offset].decode("utf-8")
+        try:
+            return self._buffer[start : self._offset].decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"the GGUF header has a text that is not UTF-8 at byte {start + error.start}"
+            ) from error
 
     def _value(self, type: int) -> Any:
         if type == self.STRING:

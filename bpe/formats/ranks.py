@@ -54,7 +54,10 @@ def read_vocab_and_merges(
         raise FileNotFoundError(
             f"{path} is a vocabulary, but there is no {merges_path.name} beside it"
         )
-    lines = merges_path.read_text(encoding="utf-8").split("\n")
+    try:
+        lines = merges_path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{merges_path.name} is not UTF-8 at byte {error.start}") from error
     given = _given(path, pattern, special_tokens, normalizer)
     specials = {token.content for token in given["added_tokens"]}
     return Spec(
