@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import accumulate, chain
+from math import inf
 
 import regex
 
@@ -20,13 +21,14 @@ from bpe.twin import NoTwin, Twin
 from bpe.unicode16 import lowercase, normalize, normalize_unicode9, with_unicode16_classes
 
 CHUNK_CHARACTERS = 1 << 15  # of text split at once: its pieces then stay in the processor's cache
+RUNS_UNTIL_WIDE = 30_000  # of characters beyond ASCII, which take as long as making a wide twin
 
-# Between a letter and a space or newline these patterns always cut, and none of them looks back. So
-# a long text may be cut there first, also where a step before has cut out numbers. (The tests try
-# all short texts.)
-_CUT_BEFORE_SPACE = frozenset(PATTERNS.values())
-_NUMBERS = (r"\p{N}", r"\p{N}+")
-_SAFE_CUT = re.compile(r"(?<=[A-Za-z])[ \n]")
+# These patterns match every character and cut in front of a single space, and behind a single
+# newline, that something visible follows, and none of them looks back. So a text may be cut there
+# first, also where a step before has cut out numbers. (The tests try all short texts.)
+_CUT_BEFORE_WORDS = frozenset(map(Split, PATTERNS.values()))
+_NUMBERS = frozenset(map(Split, (r"\p{N}", r"\p{N}+", r"\p{N}{1,3}")))
+_BORDER = re.compile(r"(?<=\S)(?= \S)|(?<=\S\n)(?=[^\s/])")
 
 
 class Splitter:
@@ -37,24 +39,36 @@ class Splitter:
         may_be_empty = may_match_nothing(step.pattern)
         self._find = find_all if may_be_empty else _find
         self._is_simple = step.behavior == "Isolated" and not may_be_empty
+        self._leaves_no_gaps = step in _CUT_BEFORE_WORDS
+        self._as_classed = as_classed
+        self._runs_until_wide = RUNS_UNTIL_WIDE
         try:
             self._see = Twin(step.pattern, as_classed).see
         except NoTwin:
             pattern = _compile(step.pattern)
             self._see = lambda text: (pattern, as_classed(text), [(0, len(text))])
+            self._runs_until_wide = inf
 
     def split(self, text: str) -> list[str]:
         """The pieces of text, in order."""
         pattern, seen, replaced = self._see(text)
-        if self._is_simple and not pattern.groups:
+        if replaced:
+            self._count(replaced)
+        if self._leaves_no_gaps or (self._is_simple and not pattern.groups):
             pieces = pattern.findall(seen)
-            if sum(map(len, pieces)) == len(text):  # the usual case: the matches leave no gaps
+            if self._leaves_no_gaps or sum(map(len, pieces)) == len(text):
                 return _restore(pieces, text, replaced) if replaced else pieces
         return [text[start:end] for start, end in self._spans(pattern, seen)]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where the pieces of text are: (start, end) of each."""
         return self._spans(*self._see(text)[:2])
+
+    def _count(self, replaced: list[tuple[int, int]]) -> None:
+        self._runs_until_wide -= len(replaced)
+        if self._runs_until_wide < 0:
+            self._runs_until_wide = inf
+            self._see = Twin(self.step.pattern, self._as_classed, wide=True).see
 
     def _spans(self, pattern: re.Pattern | regex.Pattern, text: str) -> list[tuple[int, int]]:
         parts: list[tuple[int, int, bool]] = []  # start, end, is a match
@@ -159,9 +173,8 @@ class PreTokenizer:
         ]
 
         *first, last = spec.pre_tokenizer or (PrefixSpace(),)
-        self._cuts_before_space = last in map(Split, _CUT_BEFORE_SPACE) and all(
-            step in map(Split, _NUMBERS) for step in first
-        )
+        # Whether " x" is cut off from whatever stands in front of it: words.py builds on that.
+        self.cuts_before_words = last in _CUT_BEFORE_WORDS and _NUMBERS.issuperset(first)
 
     def normalize(self, text: str) -> str:
         """text after all normalizer steps; ASCII text passes the Unicode forms untouched."""
@@ -172,8 +185,8 @@ class PreTokenizer:
     def chunks(self, text: str) -> Iterator[str]:
         """text in parts that may be split one by one: their pieces are those of the whole text."""
         start = 0
-        while self._cuts_before_space and len(text) - start > CHUNK_CHARACTERS:
-            cut = _SAFE_CUT.search(text, start + CHUNK_CHARACTERS)
+        while self.cuts_before_words and len(text) - start > CHUNK_CHARACTERS:
+            cut = _BORDER.search(text, start + CHUNK_CHARACTERS)
             if cut is None:
                 break
             yield text[start : cut.start()]

@@ -21,6 +21,7 @@ from bpe.garbage import no_garbage_collection
 from bpe.pieces import PieceCache
 from bpe.pretokenize import PreTokenizer
 from bpe.spec import AddedToken, Padding, Spec, Truncation
+from bpe.words import WordCache
 
 if TYPE_CHECKING:
     from bpe.batch import Workers
@@ -43,6 +44,7 @@ class Tokenizer:
         self._specials = frozenset(token for token in spec.added_tokens if token.special)
         self._special_ids = frozenset(token.id for token in self._specials)
         self._pieces = PieceCache(spec)
+        self._words = WordCache(self._pre_tokenizer, self._pieces, self._encode_pieces)
         self._token_bytes = dict(spec.token_bytes)  # id -> its bytes
         self._token_bytes |= {token.id: token.content.encode() for token in spec.added_tokens}
         self._vocab_size = max(self._token_bytes) + 1
@@ -263,7 +265,12 @@ class Tokenizer:
         """Write a tokenizer.json that Hugging Face tokenizers loads with the same ids."""
         formats.write_tokenizer_json(self.spec, path)
 
-    def _encode_normalized(self, text: str) -> Iterator[int]:
+    def _encode_normalized(self, text: str) -> Iterable[int]:
+        if self._pre_tokenizer.cuts_before_words:
+            return self._words.encode(text)
+        return self._encode_pieces(text)
+
+    def _encode_pieces(self, text: str) -> Iterator[int]:
         chunks = map(self._pre_tokenizer.split, self._pre_tokenizer.chunks(text))
         return chain.from_iterable(map(self._pieces.__getitem__, chain.from_iterable(chunks)))
 

@@ -6,8 +6,10 @@ each class is written as the short list of its ASCII members and stand-ins:
 
     \p{L}+| ?\p{N}     on "né 1²"      becomes      [A-Za-z\x81]+| ?[0-9\x82]     on "n\x81 1\x82"
 
-Replaced one for one, the text has its matches at the same places. Blind spot: what the matches are
-used for. Where a pattern has syntax that the two engines may read differently there is no twin.
+Replaced one for one, the text has its matches at the same places. A wide twin lists the members up
+to U+FFFF instead. It takes long to make and is several times as fast where most characters are
+beyond ASCII. Blind spot: what the matches are used for. Where a pattern has syntax that the two
+engines may read differently there is no twin.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ from threading import Lock
 
 import regex
 
-_NON_ASCII = re.compile(r"[^\x00-\x7f]+")
 _GROUPS = ("(?i:", "(?:", "(?=", "(?!")  # the groups that both engines read alike
 _CLASS_ESCAPES = "pPsSdD"
 _CONTROL_ESCAPES = {"r": "\r", "n": "\n", "t": "\t", "f": "\f", "v": "\v"}
 _FOLDS = {"s": "\u017f", "k": "\u212a"}  # what ignoring case adds to an ASCII letter and its twin
-_NEVER = "\x80"  # a member of every class and in no text: keeps the others from being written "[]"
+
+# The characters that stand for themselves, in runs without gaps, and the first of the stand-ins.
+# That one is a member of every class and in no text: it keeps the others from being written "[]".
+_ASCII = (range(0x80),), "\x80"
+_WIDE = (range(0xD800), range(0xE000, 0x10000)), "\ud800"  # no text holds a lone surrogate
 
 
 class NoTwin(ValueError):
@@ -39,9 +44,14 @@ class Twin:
     '[0-9\x80]{1,3}|[^\\t-\\r \x80A-Za-z\x80]+'
     """
 
-    def __init__(self, pattern: str, as_classed: Callable[[str], str]) -> None:
+    def __init__(
+        self, pattern: str, as_classed: Callable[[str], str], *, wide: bool = False
+    ) -> None:
         """Raises NoTwin, also for a pattern that is wrong altogether."""
         self._as_classed = as_classed
+        self._runs, self._never = _WIDE if wide else _ASCII
+        self._plain = [as_classed("".join(map(chr, run))) for run in self._runs]
+        self._beyond = re.compile(r"[^\x00-\uffff]+" if wide else r"[^\x00-\x7f]+")
         self._classes: list[regex.Pattern] = []  # each class of the pattern, matching one character
         self._members: list[str] = []  # of each class, escaped
         self._parts = list(self._translate(pattern))  # verbatim text, and numbers of classes
@@ -52,15 +62,16 @@ class Twin:
 
     def see(self, text: str) -> tuple[re.Pattern[str], str, list[tuple[int, int]]]:
         """(the regex to run, the text to run it on, where that has stand-ins: runs of them)."""
+        if text.isascii():
+            return self._pattern, text, []
         replaced: list[tuple[int, int]] = []
 
         def replace(run: re.Match[str]) -> str:
             replaced.append(run.span())
             return run[0].translate(self._table)
 
-        if not text.isascii():
-            text = _NON_ASCII.sub(replace, text)
-        return self._pattern, text, replaced
+        seen = self._beyond.sub(replace, text)  # before self._pattern is read: it may grow
+        return self._pattern, seen, replaced
 
     def _compile(self) -> None:
         parts = (part if isinstance(part, str) else self._members[part] for part in self._parts)
@@ -74,7 +85,7 @@ class Twin:
         key = tuple(one.match(char) is not None for one in self._classes)
         with self._lock:
             if key not in self._stand_ins:
-                self._stand_ins[key] = stand_in = chr(ord(_NEVER) + 1 + len(self._stand_ins))
+                self._stand_ins[key] = stand_in = chr(ord(self._never) + 1 + len(self._stand_ins))
                 for number, is_member in enumerate(key):
                     self._members[number] += stand_in * is_member
                 self._compile()
@@ -162,10 +173,15 @@ class Twin:
                 return number
         try:
             self._classes.append(regex.compile(source))
+            several = regex.compile(f"(?:{source})+")
         except regex.error as error:
             raise NoTwin(str(error)) from error
-        members = [char for char in map(chr, range(128)) if self._classes[-1].match(char)]
-        self._members.append(_as_ranges(members) + _NEVER)
+        members = (
+            _as_range(run[match.start()], run[match.end() - 1])
+            for run, classed in zip(self._runs, self._plain)
+            for match in several.finditer(classed)
+        )
+        self._members.append("".join(members) + self._never)
         return len(self._classes) - 1
 
 
@@ -203,24 +219,13 @@ def _character(atom: str) -> str:
     return atom[1]
 
 
-def _as_ranges(chars: list[str]) -> str:
-    """Sorted characters in the notation of a character class.
-
-    >>> _as_ranges(list("-_abc"))
-    '\\\\-_a-c'
-    """
-    runs: list[list[str]] = []
-    for char in chars:
-        if runs and ord(char) == ord(runs[-1][-1]) + 1:
-            runs[-1].append(char)
-        else:
-            runs.append([char])
-    ends = ((_escaped(run[0]), _escaped(run[-1]), len(run)) for run in runs)
-    return "".join(first if n == 1 else f"{first}-{last}" for first, last, n in ends)
+def _as_range(first: int, last: int) -> str:
+    """A run of code points in the notation of a character class."""
+    return _escaped(chr(first)) + (f"-{_escaped(chr(last))}" if first < last else "")
 
 
 def _escaped(char: str) -> str:
-    """An ASCII character as it is written within brackets."""
-    if char.isalnum() or char in " _":
+    """A character as it is written within brackets."""
+    if char.isalnum() or char in " _" or not char.isascii():
         return char
     return "\\" + char if char.isprintable() else repr(char)[1:-1]

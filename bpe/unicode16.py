@@ -150,10 +150,18 @@ def _barrier() -> regex.Pattern:
     return regex.compile("([" + "".join(f"{chr(r[0])}-{chr(r[-1])}" for r in ranges) + "])")
 
 
+@lru_cache(maxsize=1)
+def _newer_in_basic_plane() -> dict[str, str]:
+    unassigned = "".join(chr(code) for r in _unassigned()[1] if r[0] < 0x10000 for code in r)
+    return dict.fromkeys(regex.findall(r"\P{Cn}", unassigned), UNASSIGNED_STAND_IN)
+
+
 def _stand_in(char: str) -> str | None:
     """What the regex must be shown in place of char, or None where its class is the same."""
     if ord(char) in RECLASSIFIED:
         return RECLASSIFIED[ord(char)]
+    if char < "\U00010000":
+        return _newer_in_basic_plane().get(char)
     starts, ranges = _unassigned()
     i = bisect_right(starts, ord(char)) - 1
     is_newer = i >= 0 and ord(char) in ranges[i] and not regex.match(r"\p{Cn}", char)

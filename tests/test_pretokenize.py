@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 from test_twin import PATTERNS, random_text
 
-from bpe.pretokenize import _CUT_BEFORE_SPACE, _NUMBERS, PreTokenizer, Splitter
-from bpe.spec import Split
+from bpe.pretokenize import _BORDER, _CUT_BEFORE_WORDS, _NUMBERS, PreTokenizer, Splitter
+from bpe.spec import QWEN_PATTERN, Split
 from bpe.unicode16 import with_unicode16_classes
 
 
@@ -54,24 +54,41 @@ def test_pieces_joined_are_the_text():
             assert "".join(splitter.split(text)) == text
 
 
-ALPHABET = ["a", "Z", "s", "é", "中", "1", " ", "\n", "\r", "\t", "'", "/", "!", "\u0301", "\u3000"]
+KINDS = ["a", "s", "é", "中", "1", " ", "\n", "\r", "\t", "'", "/", "!", "\u0301", "\u3000", "\x85"]
 
 
 @pytest.mark.parametrize("numbers", [None, *_NUMBERS])
-@pytest.mark.parametrize("pattern", sorted(_CUT_BEFORE_SPACE))
-def test_cutting_between_a_letter_and_a_space_changes_nothing(tiny, pattern, numbers):
-    steps = (*([Split(numbers)] if numbers else []), Split(pattern))
+@pytest.mark.parametrize("split", _CUT_BEFORE_WORDS)
+def test_cutting_at_a_border_changes_nothing(tiny, split, numbers):
+    steps = (numbers, split) if numbers else (split,)
     pre_tokenizer = PreTokenizer(replace(tiny.spec, pre_tokenizer=steps))
-    assert pre_tokenizer._cuts_before_space
-    split = pre_tokenizer.split
-    left = ["".join(chars) for n in range(4) for chars in product(ALPHABET, repeat=n)]
-    right = [a + b for a in ALPHABET for b in ("", "a", " ", "\n", "'", "1")]
-    rights = {space + text: split(space + text) for space in " \n" for text in right}
-    for before in left[:16] + left[16::17]:  # all of one character, some of more
-        for letter in "as":
-            first = split(before + letter)
-            for after, last in rights.items():
-                assert split(before + letter + after) == first + last
+    assert pre_tokenizer.cuts_before_words
+    pieces, rng, num_borders = pre_tokenizer.split, random.Random(31), 0
+    texts = ["".join(chars) for chars in product(["a", "1", " ", "\n", "!", "/"], repeat=5)]
+    texts += ["".join(rng.choices(KINDS, k=rng.randint(2, 9))) for _ in range(8000)]
+    for text in texts:
+        for border in _BORDER.finditer(text):
+            num_borders += 1
+            left, right = text[: border.start()], text[border.start() :]
+            assert pieces(left) + pieces(right) == pieces(text), ascii(text)
+    assert num_borders > 4000
+
+
+@pytest.mark.parametrize("split", _CUT_BEFORE_WORDS)
+def test_these_patterns_leave_no_gaps(split):
+    splitter, every = Splitter(split, str), "".join(map(chr, range(0x110000)))
+    assert sum(stop - start for start, stop in splitter.spans(every)) == len(every)
+    matches = splitter._see(every)[0].findall(splitter._see(every)[1])
+    assert sum(map(len, matches)) == len(every)
+
+
+def test_a_splitter_widens_once_much_was_replaced(monkeypatch):
+    monkeypatch.setattr("bpe.pretokenize.RUNS_UNTIL_WIDE", 3)
+    splitter, text = Splitter(Split(QWEN_PATTERN), with_unicode16_classes), "né né 中文 😀 x"
+    before = splitter._see(text)[1]
+    pieces = [splitter.split(text) for _ in range(3)]
+    assert splitter._see(text)[1] != before  # fewer stand-ins
+    assert pieces == [["né", " né", " 中文", " 😀", " x"]] * 3
 
 
 def test_chunks_joined_are_the_text_and_their_pieces_its_pieces(qwen3, monkeypatch):

@@ -70,13 +70,11 @@ def spans(pattern, text):
     return [match.span() for match in pattern.finditer(text) if match[0]]
 
 
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("pattern", [*PATTERNS, *ODD])
-def test_finds_what_the_pattern_finds(pattern):
-    twin, original, rng = (
-        Twin(pattern, with_unicode16_classes),
-        regex.compile(pattern),
-        random.Random(2),
-    )
+def test_finds_what_the_pattern_finds(pattern, wide):
+    twin = Twin(pattern, with_unicode16_classes, wide=wide)
+    original, rng = regex.compile(pattern), random.Random(2)
     texts = [
         *ASCII,
         *(a + b for a in ASCII for b in ASCII),
@@ -94,11 +92,12 @@ def test_ascii_text_is_seen_as_it_is():
     assert Twin(QWEN_PATTERN, str).see(text)[1] is text
 
 
-def test_every_character_is_classed_right():
+@pytest.mark.parametrize("wide", [False, True])
+def test_every_character_is_classed_right(wide):
     """All characters at once: what one class and one twin see of each of them."""
     text = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
     for source in (r"\p{L}", r"\p{N}", r"\s", r"[\p{Ll}\p{M}]"):
-        found, seen, _ = Twin(source, str).see(text)
+        found, seen, _ = Twin(source, str, wide=wide).see(text)
         assert spans(found, seen) == spans(regex.compile(source), text)
 
 
