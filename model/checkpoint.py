@@ -301,5 +301,5 @@ def _gguf_config(opened: GGUF) -> Config:
     shapes = {name: info.shape for name, info in opened.tensors.items()}
     divisors = ()
     if "rope_freqs.weight" in shapes:
-        divisors = tuple(opened.read("rope_freqs.weight").tolist())
+        divisors = tuple(opened.read("rope_freqs.weight").reshape(-1).tolist())
     return Config.from_gguf(opened.metadata, shapes, rope_divisors=divisors)

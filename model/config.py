@@ -7,7 +7,6 @@ plausible nonsense.
 Blind spot: it sees descriptions only; load.py checks that the weights agree with them.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,11 +18,12 @@ FLOAT_TYPES = ("float32", "float16", "bfloat16")
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What every checkpoint of a model_type has and config.json doesn't say.
+    """What every checkpoint of a model_type has and config.json doesn't say, or leaves out.
 
     A bias is True, False, or the name of the config.json key that decides. sliding_switch: the
     key that turns sliding windows on where no layer_types are given; sliding_start: the key of the
-    first layer that has one, None where all have.
+    first layer that has one, None where all have. head_dim, key_value_heads: what a missing key
+    stands for; None, like a null: hidden_size / num_attention_heads, num_attention_heads.
     """
 
     qk_norm: bool = False
@@ -33,15 +33,21 @@ class Family:
     experts: bool = False
     sliding_switch: str | None = None
     sliding_start: str | None = None
+    head_dim: int | None = None
+    key_value_heads: int | None = None
 
 
 _UPPER_LAYERS = {"sliding_switch": "use_sliding_window", "sliding_start": "max_window_layers"}
 FAMILIES: dict[str, Family] = {  # model_type -> Family
     "llama": Family(mlp_bias="mlp_bias"),
-    "qwen2": Family(qkv_bias=True, o_bias=False, **_UPPER_LAYERS),
-    "qwen3": Family(qk_norm=True, **_UPPER_LAYERS),
-    "qwen3_moe": Family(qk_norm=True, experts=True, sliding_switch="use_sliding_window"),
-    "mistral": Family(qkv_bias=False, o_bias=False, sliding_switch="sliding_window"),
+    "qwen2": Family(qkv_bias=True, o_bias=False, key_value_heads=32, **_UPPER_LAYERS),
+    "qwen3": Family(qk_norm=True, head_dim=128, key_value_heads=32, **_UPPER_LAYERS),
+    "qwen3_moe": Family(
+        qk_norm=True, experts=True, sliding_switch="use_sliding_window", key_value_heads=4
+    ),
+    "mistral": Family(
+        qkv_bias=False, o_bias=False, sliding_switch="sliding_window", key_value_heads=8
+    ),
 }
 
 
@@ -86,6 +92,7 @@ class Config:
         sizes = _SIZES + (_EXPERT_SIZES if self.sparse_layers else ())
         for name in sizes + (("sliding_window",) if self.sliding_layers else ()):
             _check_size(name, getattr(self, name))
+        _check_size("num_attention_heads * head_dim", self.num_attention_heads * self.head_dim)
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
                 f"num_attention_heads ({self.num_attention_heads}) must be a multiple of"
@@ -93,8 +100,8 @@ class Config:
             )
         if self.head_dim % 2:
             raise ValueError(f"head_dim must be even, as rotary pairs are, found {self.head_dim}")
-        if not self.rms_norm_eps >= 0:
-            raise ValueError(f"rms_norm_eps must not be negative, found {self.rms_norm_eps!r}")
+        if not self.rms_norm_eps > 0:
+            raise ValueError(f"rms_norm_eps must be above 0, found {self.rms_norm_eps!r}")
         if self.dtype not in (None, *FLOAT_TYPES):
             raise ValueError(f"dtype {self.dtype!r} is not one of {', '.join(FLOAT_TYPES)}")
         if self.sparse_layers and self.num_experts_per_tok > self.num_experts:
@@ -131,6 +138,7 @@ class Config:
         _refuse_unsupported(raw)
         heads, width = _require(raw, "num_attention_heads"), _require(raw, "hidden_size")
         context = _require(raw, "max_position_embeddings")
+        _check_size("max_position_embeddings", context)
         return cls(
             model_type=model_type,
             vocab_size=_require(raw, "vocab_size"),
@@ -138,8 +146,10 @@ class Config:
             intermediate_size=_require(raw, "intermediate_size"),
             num_hidden_layers=_require(raw, "num_hidden_layers"),
             num_attention_heads=heads,
-            num_key_value_heads=_first(raw.get("num_key_value_heads"), heads),
-            head_dim=_first(raw.get("head_dim"), _head_dim(width, heads)),
+            num_key_value_heads=_first(
+                raw.get("num_key_value_heads", family.key_value_heads), heads
+            ),
+            head_dim=_first(raw.get("head_dim", family.head_dim), _head_dim(width, heads)),
             max_position_embeddings=context,
             rms_norm_eps=_number(raw, "rms_norm_eps", 1e-6),
             rope=_rope_from_dict(raw, context),
@@ -206,13 +216,15 @@ _SIZES = (
     "max_position_embeddings",
 )
 _EXPERT_SIZES = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
+_MOST = {"num_hidden_layers": 2**16, "num_experts": 2**16}  # more would fill memory before an error
+_LARGEST = 2.0**127  # of float32's powers of two
 
 # --- config.json -------------------------------------------------------------------------------
 
 
 def _refuse_unsupported(raw: Mapping[str, Any]) -> None:
     """Everything a config.json may turn on that would change the arithmetic."""
-    if raw.get("hidden_act", "silu") != "silu":
+    if raw.get("hidden_act", "silu") not in ("silu", "swish"):  # one function, two names
         raise ValueError(f"hidden_act {raw['hidden_act']!r} is not supported, only 'silu'")
     if raw.get("partial_rotary_factor", 1.0) != 1.0:
         raise ValueError("partial_rotary_factor is not supported, only whole heads are rotated")
@@ -271,10 +283,21 @@ def _rope_from_dict(raw: Mapping[str, Any], context: int) -> Rope:
     return Rope(
         type=rope_type,
         theta=_first(scaling.get("rope_theta"), _number(raw, "rope_theta", 10000.0)),
-        original_context=scaling.get("original_max_position_embeddings", context),
+        original_context=_original_context(raw, scaling, context),
         attention_factor=_attention_factor(rope_type, scaling),
         **{key: scaling[key] for key in _ROPE_FIELDS if key in scaling},
     )
+
+
+def _original_context(raw: Mapping[str, Any], scaling: Mapping[str, Any], context: int) -> float:
+    """Transformers 5 lets one at the top level win, and 4 doesn't look there."""
+    key = "original_max_position_embeddings"
+    top, own = raw.get(key), scaling.get(key)
+    if top is not None and own is not None and top != own:
+        raise ValueError(f"{key} is {own!r} in the rope parameters and {top!r} outside; keep one")
+    if not (original := _number({key: _first(own, top)}, key, context)) >= 1:
+        raise ValueError(f"{key} must be at least 1, found {original!r}")
+    return original
 
 
 def _check_rope_parameters(rope_type: str, scaling: Mapping[str, Any]) -> None:
@@ -316,6 +339,8 @@ def _attention_factor(rope_type: str, scaling: Mapping[str, Any]) -> float:
     if "attention_factor" in scaling:
         return scaling["attention_factor"]
     factor, mscale, all_dims = (scaling.get(k) for k in ("factor", "mscale", "mscale_all_dim"))
+    if min(mscale or 0, all_dims or 0) < 0:
+        raise ValueError(f"mscale must not be negative, found {mscale!r} and {all_dims!r}")
     if mscale and all_dims:
         return yarn_attention_factor(factor, mscale) / yarn_attention_factor(factor, all_dims)
     return yarn_attention_factor(factor)
@@ -326,8 +351,10 @@ def _experts_from_dict(raw: Mapping[str, Any]) -> dict[str, Any]:
     _check_size("decoder_sparse_step", step)
     _check_size("num_hidden_layers", raw.get("num_hidden_layers"))
     layers = range(raw["num_hidden_layers"])
+    renamed = raw.get("num_experts") is None and raw.get("num_local_experts") is not None
     return {
-        "num_experts": _require(raw, "num_experts"),
+        # Transformers 5 writes the other name.
+        "num_experts": _require(raw, "num_local_experts" if renamed else "num_experts"),
         "num_experts_per_tok": _require(raw, "num_experts_per_tok"),
         "moe_intermediate_size": _require(raw, "moe_intermediate_size"),
         "norm_topk_prob": _flag(raw, "norm_topk_prob"),
@@ -420,8 +447,9 @@ def _rope_from_gguf(metadata: Mapping[str, Any], arch: str) -> dict[str, Any]:
     if rope_type == "none":
         return {}
     if rope_type == "yarn":
-        sharper = metadata.get(f"{arch}.rope.scaling.attn_factor", 1.0)
-        factor = _require(metadata, f"{arch}.rope.scaling.factor")
+        sharper = _number(metadata, f"{arch}.rope.scaling.attn_factor", 1.0)
+        _require(metadata, f"{arch}.rope.scaling.factor")
+        factor = _number(metadata, f"{arch}.rope.scaling.factor", 1.0)
         scaling["attention_factor"] = sharper * yarn_attention_factor(factor)
     return {"rope_type": rope_type, **scaling}
 
@@ -438,8 +466,10 @@ def _check_family(model_type: Any) -> Family:
 
 
 def _check_size(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
-        raise ValueError(f"{name} must be a positive integer below 2**31, found {value!r}")
+    most = _MOST.get(name, 2**31)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < most:
+        bound = f"2**{most.bit_length() - 1}"
+        raise ValueError(f"{name} must be a positive integer below {bound}, found {value!r}")
 
 
 def _require(raw: Mapping[str, Any], key: str, where: str = "the description") -> Any:
@@ -469,7 +499,8 @@ def _count(name: str | None, value: Any) -> int:
 
 def _number(raw: Mapping[str, Any], key: str, default: float) -> float:
     value = _first(raw.get(key), default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not -_LARGEST <= value <= _LARGEST:
         raise ValueError(f"{key} must be a finite number, found {value!r}")
     return value
 

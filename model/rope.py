@@ -50,6 +50,8 @@ class Rope:
             raise ValueError(f"rope divisors must be above 0, found {self.divisors}")
         if self.type in ("llama3", "yarn") and self.original_context <= 0:
             raise ValueError(f"rope type {self.type!r} needs original_max_position_embeddings")
+        if self.type == "yarn" and not self.theta > 1:
+            raise ValueError(f"rope type 'yarn' needs a theta above 1, found {self.theta!r}")
         if self.type == "llama3" and not 0 < self.low_freq_factor < self.high_freq_factor:
             raise ValueError("rope type 'llama3' needs 0 < low_freq_factor < high_freq_factor")
 

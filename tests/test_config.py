@@ -41,6 +41,40 @@ def test_every_field_of_a_dense_model():
     )
 
 
+@pytest.mark.parametrize(
+    ("model_type", "missing", "null"),  # heads of queries, of keys, size of a head
+    [  # as transformers 5.24 makes of the same keys
+        ("llama", (4, 4, 16), (4, 4, 16)),
+        ("mistral", (8, 8, 8), (8, 8, 8)),
+        ("qwen2", (32, 32, 2), (32, 32, 2)),
+        ("qwen3", (32, 32, 128), (32, 32, 2)),
+        ("qwen3_moe", (8, 4, 8), (8, 8, 8)),
+    ],
+)
+def test_heads_that_are_left_out(model_type, missing, null):
+    for value, expected in ((..., missing), (None, null)):
+        config = read(
+            "qwen3-moe",
+            model_type=model_type,
+            num_attention_heads=expected[0],
+            num_key_value_heads=value,
+            head_dim=value,
+        )
+        found = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        assert found == expected
+
+
+def test_other_words_for_the_same():
+    """Transformers 5 renames the experts, and knows SiLU under two names."""
+    assert read("qwen3-moe", num_experts=..., num_local_experts=8) == read("qwen3-moe")
+    assert read("qwen3-tied", hidden_act="swish") == read("qwen3-tied")
+    rope = {"rope_type": "yarn", "factor": 4.0}
+    moved = read("qwen3-tied", rope_scaling=rope, original_max_position_embeddings=64)
+    rope["original_max_position_embeddings"] = 64
+    assert moved == read("qwen3-tied", rope_scaling=rope)
+    assert moved.rope.original_context == 64
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_a_config_does_not_change(name):
     config = read(name)
@@ -69,11 +103,8 @@ def test_norms_and_biases_by_family(name, given, expected):
 
 @pytest.mark.parametrize("value", [..., None])
 def test_what_may_be_left_out(value):
-    config = read(
-        "qwen2-bias", num_key_value_heads=value, tie_word_embeddings=value, rms_norm_eps=value
-    )
+    config = read("qwen2-bias", tie_word_embeddings=value, rms_norm_eps=value)
     assert config.head_dim == 16, "the file has none: hidden_size 64 / 4 heads"
-    assert config.num_key_value_heads == 4
     assert config.tie_word_embeddings is False
     assert config.rms_norm_eps == 1e-6
     assert read(rope_theta=value).rope.theta == 10000.0
@@ -204,6 +235,8 @@ def test_windows(name, given, expected):
 
 # --- refusals ------------------------------------------------------------------------------------
 
+YARN = {"rope_type": "yarn", "factor": 4.0}
+
 
 @pytest.mark.parametrize(
     ("name", "given", "message"),
@@ -231,7 +264,13 @@ def test_windows(name, given, expected):
         ("qwen3-tied", {"num_key_value_heads": 3}, "multiple of num_key_value_heads"),
         ("qwen3-tied", {"head_dim": 31}, "head_dim must be even"),
         ("qwen3-tied", {"rms_norm_eps": "x"}, "rms_norm_eps must be a finite number"),
-        ("qwen3-tied", {"rms_norm_eps": -1.0}, "rms_norm_eps must not be negative"),
+        ("qwen3-tied", {"rms_norm_eps": -1.0}, "rms_norm_eps must be above 0, found -1.0"),
+        ("qwen3-tied", {"rms_norm_eps": 0}, "rms_norm_eps must be above 0, found 0"),
+        ("qwen3-tied", {"rms_norm_eps": 10**400}, "rms_norm_eps must be a finite number"),
+        ("qwen3-tied", {"rope_theta": 1e39}, "rope_theta must be a finite number, found 1e"),
+        ("qwen3-tied", {"head_dim": 2**30}, r"num_attention_heads \* head_dim must be a positive"),
+        ("qwen3-tied", {"num_hidden_layers": 2**16}, r"below 2\*\*16, found 65536"),
+        ("qwen3-moe", {"num_experts": 2**16}, r"num_experts .* below 2\*\*16, found 65536"),
         ("qwen3-tied", {"tie_word_embeddings": 1}, "tie_word_embeddings must be true or false"),
         ("qwen3-tied", {"eos_token_id": "2"}, "eos_token_id must be an id"),
         ("qwen3-moe", {"num_experts_per_tok": 9}, "exceeds"),
@@ -257,6 +296,22 @@ def test_windows(name, given, expected):
             "partial_rotary_factor",
         ),
         ("qwen3-tied", {"rope_theta": -1}, "theta must be above 0"),
+        ("qwen3-untied-yarn", {"rope_theta": 1}, "'yarn' needs a theta above 1, found 1"),
+        (
+            "qwen3-untied-yarn",
+            {"original_max_position_embeddings": 65},
+            "is 64 in the rope parameters and 65 outside",
+        ),
+        (
+            "qwen3-tied",
+            {"rope_scaling": YARN | {"original_max_position_embeddings": 0.5}},
+            "original_max_position_embeddings must be at least 1, found 0.5",
+        ),
+        (
+            "qwen3-tied",
+            {"rope_scaling": YARN | {"mscale": 1, "mscale_all_dim": -1}},
+            "mscale must not be negative",
+        ),
     ],
 )
 def test_refused_by_name(name, given, message):
@@ -319,6 +374,9 @@ def test_gguf_rope():
     assert read_gguf(rope_divisors=(1.0, 2.0)).rope.divisors == (1.0, 2.0)
 
 
+GGUF_YARN = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -328,6 +386,8 @@ def test_gguf_rope():
         ({"rope__scaling__type": "longrope"}, "rope type 'longrope'"),
         ({"rope__scaling__yarn_log_multiplier": 0.1}, "yarn_log_multiplier"),
         ({"rope__dimension_count": 16}, "dimension_count 16 differs from the head size 32"),
+        (GGUF_YARN | {"rope__scaling__factor": "4"}, "scaling.factor must be a finite number"),
+        (GGUF_YARN | {"rope__scaling__attn_factor": "1"}, "attn_factor must be a finite number"),
         ({"attention__head_count": [4, 2, 4]}, r"num_attention_heads .* found \[4, 2, 4\]"),
     ],
 )
