@@ -195,9 +195,18 @@ def _check_room(folder: Path, size: int, tensors: Mapping[str, Stored], force: b
 
 
 def _config(checkpoint: Checkpoint, kind: mx.Dtype | None) -> dict[str, Any]:
-    """The description, with the type of the weights under the names that both peers read."""
+    """The description, with what transformers 5 renamed under the older names as well: mlx-lm takes
+    its own defaults for what it doesn't find."""
+    raw = dict(checkpoint.raw)
     dtype = dtype_name(kind) if kind is not None else checkpoint.dtype
-    return dict(checkpoint.raw) | {"dtype": dtype, "torch_dtype": dtype}
+    raw |= {"dtype": dtype, "torch_dtype": dtype}
+    if rope := raw.get("rope_parameters"):
+        raw["rope_theta"] = checkpoint.config.rope.theta
+        if checkpoint.config.rope.type != "default":
+            raw["rope_scaling"] = rope
+    if checkpoint.config.sparse_layers:
+        raw["num_experts"] = checkpoint.config.num_experts
+    return raw
 
 
 def _written(folder: Path, size: int, fitted: Fitted) -> Written:

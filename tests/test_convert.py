@@ -86,6 +86,25 @@ def test_config_json_stays_what_it_was(torch_folder, tmp_path):
     assert {array.dtype for array in arrays.values()} == {mx.bfloat16}
 
 
+@pytest.mark.parametrize("run", [convert, quantize])
+def test_what_transformers_5_renamed_is_written_under_both_names(tmp_path, run):
+    """mlx-lm 0.32 reads a Llama's rope_theta and a Qwen3-MoE's num_experts only."""
+    source = shutil.copytree(REFERENCE / "qwen3-moe", tmp_path / "source")
+    config = json.loads((source / "config.json").read_text())
+    rope = {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0}
+    for old in ("num_experts", "rope_theta", "rope_scaling"):
+        config.pop(old, None)
+    config |= {"num_local_experts": 8, "rope_parameters": rope}
+    (source / "config.json").write_text(json.dumps(config))
+    run(source, tmp_path / "new")
+    written = json.loads((tmp_path / "new" / "config.json").read_text())
+    both = {"num_experts": 8, "rope_theta": 5000.0, "rope_scaling": rope}
+    assert written | config | both == written
+    ids = mx.array([golden("qwen3-moe")["ids"]])
+    if run is convert:
+        assert_close(load(tmp_path / "new")(ids), load(source)(ids), atol=0)
+
+
 def test_metas_release_becomes_the_hubs_checkpoint(tmp_path):
     folder = write_meta(tmp_path / "meta", [meta_arrays()])
     (folder / "tokenizer.model").write_bytes(b"tokens")
