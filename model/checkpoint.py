@@ -207,7 +207,16 @@ def _union(opened: list[Weights]) -> Weights:
     """Shards: every tensor is in one of them."""
     if len(opened) == 1:
         return opened[0]
-    parts = {name: [each] for each in opened for name in each.tensors}
+    parts: dict[str, list[Weights]] = {}
+    for each in opened:
+        for name, tensor in each.tensors.items():
+            if name in parts:
+                other = parts[name][0].tensors[name].file
+                raise ValueError(
+                    f"tensor {name} is in {other.name} and in {tensor.file} as well, and nothing"
+                    " says which counts; download them again"
+                )
+            parts[name] = [each]
     tensors = {name: held[0].tensors[name] for name, held in parts.items()}
     return _Several(tensors, parts, {})
 

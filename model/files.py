@@ -57,7 +57,7 @@ def read_json(file: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{file} doesn't exist, so nothing describes the model; {hint}")
     try:
         content = json.loads(file.read_bytes())
-    except ValueError as error:  # bad JSON or bad UTF-8
+    except (ValueError, RecursionError) as error:  # bad JSON, bad UTF-8, or nested too deeply
         raise ValueError(f"{file} is not valid JSON ({error}); download it again") from None
     if type(content) is not dict:
         raise ValueError(f"{file} must hold a JSON object, found a {type(content).__name__}")
@@ -88,7 +88,9 @@ def _only_weights(directory: Path) -> Path:
     found = sorted(
         file
         for file in directory.iterdir()
-        if file.suffix in WEIGHT_SUFFIXES and not file.name.startswith(_NOT_WEIGHTS)
+        if file.suffix in WEIGHT_SUFFIXES
+        and not file.name.startswith(_NOT_WEIGHTS)
+        and not file.is_dir()
     )
     if not found:
         raise FileNotFoundError(
@@ -107,9 +109,12 @@ def _shards(index: Path) -> list[Path]:
     weight_map = read_json(index).get("weight_map")  # tensor -> file name
     if not isinstance(weight_map, dict) or not weight_map:
         raise ValueError(f"{index} has no weight_map, so the shards are unknown")
+    suffix = index.name.split(".")[1]  # of model.safetensors.index.json, pytorch_model.bin.index..
     for name in weight_map.values():
-        if not isinstance(name, str) or Path(name).name != name:
+        if not isinstance(name, str) or Path(name).name != name or name == "..":
             raise ValueError(f"{index} names a shard {name!r}, which is not a file name")
+        if Path(name).suffix != f".{suffix}":
+            raise ValueError(f"{index} names a shard {name!r}, which is no .{suffix} file")
     files = [index.parent / name for name in sorted(set(weight_map.values()))]
     missing = [file.name for file in files if not file.exists()]
     if missing:
@@ -131,8 +136,11 @@ def read_header(file: Path) -> Iterator[tuple[str, Stored]]:
         start = 8 + _header_length(file, opened.read(8))
         _check_length(file, start, num_bytes)
         header = _parse_header(file, opened.read(start - 8))
-    ends = [entry["data_offsets"][1] for entry in header.values()]
-    _check_length(file, start + max(ends, default=0), num_bytes)
+    places = sorted((*entry["data_offsets"], name) for name, entry in header.items())
+    _check_length(file, start + max((end for _, end, _ in places), default=0), num_bytes)
+    for (_, end, name), (start, _, other) in zip(places, places[1:]):
+        if start < end:
+            raise ValueError(f"{file}: tensors {name} and {other} overlap; the file is damaged")
     for name, entry in header.items():
         yield name, _check_entry(file, name, entry)
 
@@ -150,15 +158,33 @@ def _header_length(file: Path, content: bytes) -> int:
 
 def _parse_header(file: Path, content: bytes) -> dict[str, dict]:
     try:
-        header = json.loads(content)
+        header = json.loads(content, object_pairs_hook=_object)
         header.pop("__metadata__", None)
         for entry in header.values():
             start, end = entry["data_offsets"]
-            if not (0 <= start <= end and entry["dtype"] and prod(entry["shape"]) >= 0):
+            sizes = (start, end, *entry["shape"])
+            if start > end or any(type(size) is not int or size < 0 for size in sizes):
                 raise ValueError(entry)
-    except (ValueError, AttributeError, KeyError, TypeError):
+            if not (entry["dtype"] and type(entry["dtype"]) is str):
+                raise ValueError(entry)
+    except _Twice as error:
+        raise ValueError(f"{file} has {error} twice in its header; it is damaged") from None
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         raise ValueError(f"{file} has no safetensors header; the file is damaged") from None
     return header
+
+
+class _Twice(ValueError):
+    pass
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Python's own would let the last of two values under one name win."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Twice(next(name for name in names if names.count(name) > 1))
+    return made
 
 
 def _check_length(file: Path, expected: int, found: int) -> None:

@@ -84,6 +84,11 @@ def fit(checkpoint: Checkpoint, dtype: mx.Dtype = mx.float32, *, keep: bool = Tr
 
     dtype: what the activations will have. keep: leave quantized matrices quantized.
     """
+    if checkpoint.config.num_hidden_layers > len(checkpoint.tensors):  # before it builds them
+        raise ValueError(
+            f"{checkpoint.description} describes {checkpoint.config.num_hidden_layers} layers, and"
+            f" there are only {len(checkpoint.tensors)} tensors; they belong to different models"
+        )
     m = Transformer(checkpoint.config)
     num_parameters = sum(array.size for _, array in tree_flatten(m.parameters()))
     schemes = described(

@@ -44,7 +44,7 @@ class Scheme:
     mode: str = "affine"
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
+        if type(self.mode) is not str or self.mode not in MODES:
             raise ValueError(f"quantization mode {self.mode!r} is not one of {', '.join(MODES)}")
         for name, allowed in zip(("group_size", "bits"), MODES[self.mode], strict=True):
             value = getattr(self, name)
@@ -61,7 +61,8 @@ class Scheme:
         >>> Scheme.of("mxfp8")
         Scheme(group_size=32, bits=8, mode='mxfp8')
         """
-        sizes, widths = MODES.get(mode, ((0,), (0,)))  # an unknown mode is refused below
+        known = type(mode) is str and mode in MODES
+        sizes, widths = MODES[mode] if known else ((0,), (0,))  # an unknown one is refused below
         return cls(
             group_size=sizes[0] if group_size is None else group_size,
             bits=widths[0] if bits is None else bits,
@@ -329,12 +330,14 @@ def schemes_of(
 
 def _inferred(path: str, dims_in: int, weight: Any, scales: Any) -> Scheme:
     """The one scheme that packs rows of dims_in values into these shapes."""
-    group_size = dims_in // max(1, scales.shape[-1])
-    bits = weight.shape[-1] * 32 // dims_in
+    num_groups, num_words = (part.shape[-1] if part.shape else 0 for part in (scales, weight))
+    group_size = dims_in // max(1, num_groups)
+    bits = num_words * 32 // dims_in
+    whole = dims_in == num_groups * group_size
     floating = scales.dtype not in ("U8", "U32")
     modes = [mode for mode in MODES if (mode == "affine") == floating]
     for mode in modes:
-        if group_size in MODES[mode][0] and bits in MODES[mode][1]:
+        if whole and group_size in MODES[mode][0] and bits in MODES[mode][1]:
             return Scheme(group_size=group_size, bits=bits, mode=mode)
     raise ValueError(
         f"{path} has packed weights {weight.shape} and scales {scales.shape} ({scales.dtype}),"

@@ -152,7 +152,7 @@ def test_no_config_beside_a_gguf(tmp_path):
     refused(tmp_path, FileNotFoundError, "config.json doesn't exist", "m.gguf")
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff", b""])
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"", b"[" * 50000])
 def test_corrupt_config(tied, content):
     (tied / "config.json").write_bytes(content)
     refused(tied, ValueError, "config.json is not valid JSON", "download it again")
@@ -166,6 +166,12 @@ def test_config_that_is_no_object(tied):
 def test_unsupported_architecture(tied):
     change_config(tied, model_type="gpt_neox")
     refused(tied, ValueError, "config.json: ", "'gpt_neox'", "llama, qwen2, qwen3, qwen3_moe")
+
+
+def test_a_folder_with_the_ending_of_weights(tied):
+    (tied / "model.safetensors").rename(tied / "other.safetensors")
+    (tied / "logs.bin").mkdir()
+    assert_golden(load(tied), "qwen3-tied")
 
 
 def test_no_weights(tied):
@@ -198,11 +204,17 @@ def test_index_without_a_map(sharded, content):
     refused(sharded, ValueError, "model.safetensors.index.json has no weight_map")
 
 
-@pytest.mark.parametrize("name", ["../model.safetensors", 7])
+@pytest.mark.parametrize("name", ["../model.safetensors", 7, "..", ""])
 def test_index_that_points_elsewhere(sharded, name):
     index = {"weight_map": {"model.norm.weight": name}}
     (sharded / "model.safetensors.index.json").write_text(json.dumps(index))
-    refused(sharded, ValueError, "model.safetensors.index.json", repr(name), "not a file name")
+    refused(sharded, ValueError, "model.safetensors.index.json", repr(name), "which is no")
+
+
+def test_index_of_other_files(sharded):
+    index = {"weight_map": {"model.norm.weight": "config.json"}}
+    (sharded / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused(sharded, ValueError, "index.json names a shard 'config.json', which is no .safetensors")
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", SHARD])
@@ -227,11 +239,43 @@ def test_truncated_weights(tied, sharded, file):
         b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}',
         b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": ["0", "4"]}}',
         b'{"a": {"dtype": "F32", "shape": ["1"], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0.0, 4]}}',
+        b'{"a": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}}',
+        b'{"a":' * 50000,
     ],
 )
 def test_damaged_header(tied, header):
     (tied / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
     refused(tied, ValueError, "model.safetensors has no safetensors header")
+
+
+def test_tensors_in_one_place_or_under_one_name(tied):
+    """The format allows neither, and MLX would read the one twice and the first not at all."""
+    one = b'"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}'
+    other = b'"b": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}'
+    for header, words in ((one + b"," + other, "tensors a and b overlap"), (one + b"," + one, "a")):
+        content = b"{" + header + b"}"
+        content = struct.pack("<Q", len(content)) + content + bytes(12)
+        (tied / "model.safetensors").write_bytes(content)
+        refused(tied, ValueError, "model.safetensors", words, "damaged")
+    refused(tied, ValueError, "has a twice in its header")
+
+
+def test_a_tensor_in_two_shards(sharded):
+    index = sharded / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    shutil.copy(sharded / SHARD, sharded / "again.safetensors")
+    content["weight_map"]["model.norm.weight"] = "again.safetensors"
+    index.write_text(json.dumps(content))
+    refused(sharded, ValueError, "in again.safetensors and in", f"{SHARD} as well")
+
+
+def test_more_layers_than_tensors(tied):
+    """Building them would fill memory before the first is missed."""
+    change_config(tied, num_hidden_layers=60000, layer_types=None)
+    refused(tied, ValueError, "config.json describes 60000 layers", "only 35 tensors")
 
 
 def test_something_else_under_the_name_of_weights(tied):

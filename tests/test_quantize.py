@@ -144,6 +144,7 @@ def test_older_mlx_lm_left_out_the_modes_and_what_the_shapes_say(mixed):
         ({"bits": 8, "mode": "mxfp4"}, "mode mxfp4 has no bits 8; it has 4"),
         ({"bits": 4, "mode": "int4"}, "'int4' is not one of affine, mxfp4, nvfp4, mxfp8"),
         ({"bits": 4, "mode": None}, "mode None is not one of"),
+        ({"bits": 4, "mode": ["affine"]}, r"mode \['affine'\] is not one of"),
         ({"group_size": 64}, "neither bits nor mode"),
         ([4], r"must be an object, found \[4\]"),
         ({"bits": 4, "zero_point": 8}, "zero_point = 8 is not supported"),
@@ -204,9 +205,10 @@ def test_shapes_that_fit_no_scheme(mixed):
     change_block(mixed)
     with pytest.raises(ValueError, match="q_proj"):
         load(mixed)
-    rewrite(mixed, lambda arrays: arrays.update({name: mx.ones((128, 9))}))
-    with pytest.raises(ValueError, match=r"which is no scheme for rows of 64 values"):
-        load(mixed)
+    for shape in ((128, 9), ()):
+        rewrite(mixed, lambda arrays, shape=shape: arrays.update({name: mx.ones(shape)}))
+        with pytest.raises(ValueError, match=r"which is no scheme for rows of 64 values"):
+            load(mixed)
 
 
 def test_a_scheme_that_this_mlx_computes_wrongly_is_refused(monkeypatch):
