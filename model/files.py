@@ -136,11 +136,9 @@ def read_header(file: Path) -> Iterator[tuple[str, Stored]]:
         start = 8 + _header_length(file, opened.read(8))
         _check_length(file, start, num_bytes)
         header = _parse_header(file, opened.read(start - 8))
-    places = sorted((*entry["data_offsets"], name) for name, entry in header.items())
-    _check_length(file, start + max((end for _, end, _ in places), default=0), num_bytes)
-    for (_, end, name), (start, _, other) in zip(places, places[1:]):
-        if start < end:
-            raise ValueError(f"{file}: tensors {name} and {other} overlap; the file is damaged")
+    ends = [entry["data_offsets"][1] for entry in header.values()]
+    _check_length(file, start + max(ends, default=0), num_bytes)
+    _check_places(file, header, num_bytes - start)
     for name, entry in header.items():
         yield name, _check_entry(file, name, entry)
 
@@ -193,6 +191,18 @@ def _check_length(file: Path, expected: int, found: int) -> None:
             f"{file} is truncated: it needs at least {expected} bytes and has {found};"
             " download it again"
         )
+
+
+def _check_places(file: Path, header: dict[str, dict], num_bytes: int) -> None:
+    """Tensors follow each other without gaps, from the first byte of the data to the last: where
+    they don't, the header or its length is wrong, and every number would be another one."""
+    places = sorted((*entry["data_offsets"], name) for name, entry in header.items())
+    at, before = 0, "the header"
+    for start, end, name in [*places, (num_bytes, num_bytes, "the end of the file")]:
+        if start != at:
+            what = "overlap" if start < at else f"have {start - at} bytes between them"
+            raise ValueError(f"{file}: {before} and {name} {what}; the file is damaged")
+        at, before = end, name
 
 
 def _check_entry(file: Path, name: str, entry: dict) -> Stored:

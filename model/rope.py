@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 TYPES = ("default", "linear", "llama3", "yarn")
+_SMALLEST = 1e-30  # dividing by less leaves float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +45,9 @@ class Rope:
                 f" position wrongly; supported: {', '.join(TYPES)}"
             )
         for name in ("theta", "factor", "attention_factor", "beta_fast", "beta_slow"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+            if not _SMALLEST <= getattr(self, name) < math.inf:
                 raise ValueError(f"rope {name} must be above 0, found {getattr(self, name)!r}")
-        if any(not (math.isfinite(d) and d > 0) for d in self.divisors):
+        if any(not _SMALLEST <= d < math.inf for d in self.divisors):
             raise ValueError(f"rope divisors must be above 0, found {self.divisors}")
         if self.type in ("llama3", "yarn") and self.original_context <= 0:
             raise ValueError(f"rope type {self.type!r} needs original_max_position_embeddings")

@@ -251,16 +251,31 @@ def test_damaged_header(tied, header):
     refused(tied, ValueError, "model.safetensors has no safetensors header")
 
 
-def test_tensors_in_one_place_or_under_one_name(tied):
-    """The format allows neither, and MLX would read the one twice and the first not at all."""
+def test_tensors_that_do_not_follow_each_other(tied):
+    """The format doesn't allow it, and MLX reads it all the same."""
     one = b'"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}'
     other = b'"b": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}'
-    for header, words in ((one + b"," + other, "tensors a and b overlap"), (one + b"," + one, "a")):
+    late = b'"b": {"dtype": "F32", "shape": [1], "data_offsets": [9, 13]}'
+    for header, words in (
+        (one + b"," + other, "a and b overlap"),
+        (one + b"," + late, "a and b have 1 bytes between them"),
+        (one, "a and the end of the file have 5 bytes between them"),
+        (one + b"," + one, "has a twice in its header"),
+    ):
         content = b"{" + header + b"}"
-        content = struct.pack("<Q", len(content)) + content + bytes(12)
+        content = struct.pack("<Q", len(content)) + content + bytes(13)
         (tied / "model.safetensors").write_bytes(content)
         refused(tied, ValueError, "model.safetensors", words, "damaged")
-    refused(tied, ValueError, "has a twice in its header")
+
+
+def test_a_header_whose_length_is_one_too_short(tied):
+    """It ends in spaces, so that it is still read, but every number would be another one."""
+    file = tied / "model.safetensors"
+    whole = file.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    assert whole[8 + length - 1] == ord(" ")
+    file.write_bytes((length - 1).to_bytes(8, "little") + whole[8:])
+    refused(tied, ValueError, "have 1 bytes between them; the file is damaged")
 
 
 def test_a_tensor_in_two_shards(sharded):

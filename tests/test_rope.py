@@ -118,6 +118,7 @@ def test_rotation_is_a_complex_product(offset, form):
         ({"theta": 0.0}, "theta must be above 0"),
         ({"divisors": (1.0, 0.0)}, "divisors must be above 0"),
         ({"type": "linear", "factor": -1.0}, "factor must be above 0"),
+        ({"type": "linear", "factor": 1e-320}, "factor must be above 0, found 1e-320"),
         ({"type": "yarn", "factor": 2.0}, "needs original_max_position_embeddings"),
         (
             {
