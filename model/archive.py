@@ -8,11 +8,13 @@ gigabytes twice costs more than it finds. Sizes are checked.
 Source: PKWARE's APPNOTE 6.3.10, section 4.3.7 (local file headers).
 """
 
+import lzma
 import struct
 import zipfile
 import zlib
 from pathlib import Path
 
+_BAD_CONTENT = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, ..., lengths of name and extra field
 
 
@@ -73,7 +75,7 @@ class Archive:
             with zipfile.ZipFile(self.path) as archive, archive.open(info) as member:
                 member.seek(start)
                 return memoryview(member.read(num_bytes))
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        except (OSError, EOFError, NotImplementedError, *_BAD_CONTENT) as error:
             raise self._damaged(error) from None
 
     def _read(self, start: int, num_bytes: int) -> bytes:

@@ -17,6 +17,7 @@ import mlx.core as mx
 from model.archive import Archive
 from model.files import NUM_BYTES, Stored, to_array
 
+_TOO_DEEP = (MemoryError, RecursionError)  # Python's parser, of brackets within brackets
 _LONGEST_HEADER = 1 << 16  # bytes; of an array they are about 100
 _NPY_DTYPES = {  # bfloat16 is no type of .npy files; MLX writes it as two bytes of anything
     "<f4": "F32", "<f2": "F16", "<V2": "BF16", "|V2": "BF16", "<u4": "U32", "|u1": "U8",
@@ -65,8 +66,10 @@ def _read_npy(path: Path, member: str, view: memoryview) -> tuple[str, bool, tup
         start = 8 + struct.calcsize(code) + length
         header = ast.literal_eval(bytes(view[start - length : start]).decode())
         descr, shape = header["descr"], tuple(header["shape"])
-        if magic != b"\x93NUMPY" or type(descr) is not str or prod(shape) < 0:
+        if any(type(size) is not int or size < 0 for size in shape):
+            raise ValueError(shape)
+        if magic != b"\x93NUMPY" or type(descr) is not str:
             raise ValueError(header)
         return descr, header["fortran_order"] is True, shape, start
-    except (struct.error, ValueError, SyntaxError, KeyError, TypeError):
+    except (struct.error, ValueError, SyntaxError, KeyError, TypeError, *_TOO_DEEP):
         raise ValueError(f"{path}: {member} is no .npy file; the file is damaged") from None

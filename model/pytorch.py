@@ -12,7 +12,7 @@ as in torch/serialization.py and torch/_utils.py.
 """
 
 import pickletools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -20,10 +20,11 @@ from typing import Any
 
 import mlx.core as mx
 
+from model import memory
 from model.archive import Archive
 from model.files import NUM_BYTES, Stored, to_array
 
-_MAX_PICKLE = 200_000_000  # bytes; the largest published models have a few MB
+_MAX_PICKLE = 20_000_000  # bytes; the largest published models have a few MB
 _STORAGES = {  # PyTorch's class -> header name of its dtype
     "torch.FloatStorage": "F32",
     "torch.HalfStorage": "F16",
@@ -66,9 +67,11 @@ class PyTorchFile:
             start = ref.offset * NUM_BYTES[ref.storage.dtype]
             view = self._archive.read(member, start, ref.num_bytes)
             return to_array(view, ref.storage.dtype, ref.shape)
-        whole = self._archive.read(member)
-        whole = to_array(whole, ref.storage.dtype, (ref.storage.count,))
-        return mx.contiguous(mx.as_strided(whole, ref.shape, ref.strides, ref.offset))
+        size = NUM_BYTES[ref.storage.dtype]
+        memory.check(ref.span * size, f"the numbers in {self._archive.path} that {name} picks from")
+        view = self._archive.read(member, ref.offset * size, ref.span * size)
+        span = to_array(view, ref.storage.dtype, (ref.span,))
+        return mx.contiguous(mx.as_strided(span, ref.shape, ref.strides, 0))
 
     def _find_prefix(self) -> str:
         """The folder inside the zip, whose name is the file's name when it was saved."""
@@ -87,14 +90,14 @@ class PyTorchFile:
 
     def _check_byte_order(self) -> None:
         name = self._prefix + "byteorder"
-        if name in self._archive.sizes and bytes(self._archive.read(name)) != b"little":
+        size = self._archive.sizes.get(name)  # a lie may be gigabytes, so it is looked at first
+        if size is not None and (size != 6 or bytes(self._archive.read(name)) != b"little"):
             raise ValueError(f"{self._archive.path} was saved big-endian, which isn't supported")
 
     def _check_storage(self, name: str, ref: "TensorRef") -> None:
         """The numbers are there, and all of them: before anything is read."""
         self._archive.check(self._member(ref), ref.storage.num_bytes)
-        last = ref.offset + sum((n - 1) * step for n, step in zip(ref.shape, ref.strides))
-        if prod(ref.shape) and last >= ref.storage.count:
+        if ref.span and ref.offset + ref.span > ref.storage.count:
             raise ValueError(
                 f"{self._archive.path}: tensor {name} reaches beyond its storage of"
                 f" {ref.storage.count} values; the file is damaged"
@@ -129,6 +132,12 @@ class TensorRef:
     @property
     def num_bytes(self) -> int:
         return prod(self.shape) * NUM_BYTES[self.storage.dtype]
+
+    @property
+    def span(self) -> int:
+        """From its first value to its last in the storage, both included."""
+        steps = sum((size - 1) * step for size, step in zip(self.shape, self.strides))
+        return steps + 1 if prod(self.shape) else 0
 
     @property
     def is_contiguous(self) -> bool:
@@ -171,6 +180,11 @@ class _Refused(ValueError):
     pass
 
 
+_DAMAGE = (  # what opcodes in a wrong order or with wrong arguments end in
+    *(ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, RecursionError),
+)
+
+
 @dataclass(frozen=True)
 class _Name:
     """What a pickle calls a class or function. Only ever text here."""
@@ -192,7 +206,7 @@ def _run(path: Path, content: bytes) -> Any:
         return result
     except _Refused as error:
         raise ValueError(f"{path}: {error}; nothing of it was run") from None
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except _DAMAGE as error:
         reason = " ".join(str(error).split())[:100]
         raise ValueError(f"{path}: data.pkl is damaged ({reason}); download it again") from None
 
@@ -254,7 +268,7 @@ class _Machine:
     def set_items(self, pairs: list[Any]) -> None:
         if len(pairs) % 2 or not isinstance(self.stack[-1], dict):
             raise TypeError("items without a mapping")
-        self.stack[-1].update(zip(pairs[::2], pairs[1::2]))
+        self.stack[-1].update(_dict(zip(pairs[::2], pairs[1::2])))
 
     def append(self, values: list[Any]) -> None:
         if not isinstance(self.stack[-1], list):
@@ -264,10 +278,13 @@ class _Machine:
     def push_storage(self) -> None:
         """BINPERSID: ("storage", class, key, device, count)."""
         kind, storage, key, _, count = self.stack.pop()
-        if kind != "storage" or not isinstance(storage, _Name) or storage.text not in _STORAGES:
-            raise _Refused(f"it refers to {kind!r} outside of the file")
+        if type(kind) is not str or kind != "storage":
+            what = repr(kind) if type(kind) is str else f"a {_kind(kind)}"
+            raise _Refused(f"it refers to {what} outside of the file")
+        if not isinstance(storage, _Name) or storage.text not in _STORAGES:
+            raise TypeError(f"a storage of {_kind(storage)}")
         if type(key) is not str or type(count) is not int or count < 0:
-            raise TypeError(f"storage {key!r} of {count!r} values")
+            raise TypeError("a storage without name or size")
         self.stack.append(Storage(_STORAGES[storage.text], key, count))
 
 
@@ -276,7 +293,7 @@ def _tensor(storage: Storage, offset: int, shape: tuple, strides: tuple, *_: Any
     if not isinstance(storage, Storage) or len(shape) != len(strides):
         raise TypeError("a tensor without storage")
     if any(type(number) is not int or number < 0 for number in numbers):
-        raise TypeError(f"a tensor of shape {shape} and strides {strides}")
+        raise TypeError("a tensor whose shape, strides or offset are no whole numbers from 0 on")
     return TensorRef(storage, offset, tuple(shape), tuple(strides))
 
 
@@ -285,7 +302,18 @@ def _parameter(data: TensorRef, *_: Any) -> TensorRef:
 
 
 def _mapping(pairs: list | tuple = ()) -> dict:
-    return dict(pairs)
+    return _dict(pairs)
+
+
+def _dict(pairs: Iterable[tuple[Any, Any]]) -> dict:
+    """A mapping by texts and numbers. A small pickle can hold tuples within tuples that Python
+    would take years to hash, or to print: neither is ever done here."""
+    made = {}
+    for key, value in pairs:
+        if type(key) not in (str, int):
+            raise TypeError(f"a mapping by a {_kind(key)}")
+        made[key] = value
+    return made
 
 
 _REBUILDERS: Mapping[str, Callable[..., Any]] = {  # what a pickle may name -> what is done for it
@@ -315,7 +343,7 @@ _OPERATIONS: Mapping[str, Callable[[_Machine, Any], None]] = {
     "TUPLE2": lambda m, _: m.push_tuple(2),
     "TUPLE3": lambda m, _: m.push_tuple(3),
     "LIST": lambda m, _: m.stack.append(m.pop_to_mark()),
-    "DICT": lambda m, _: m.stack.append(dict(zip(*[iter(m.pop_to_mark())] * 2))),
+    "DICT": lambda m, _: m.stack.append(_dict(zip(*[iter(m.pop_to_mark())] * 2))),
     "APPEND": lambda m, _: m.append([m.stack.pop()]),
     "APPENDS": lambda m, _: m.append(m.pop_to_mark()),
     "SETITEM": lambda m, _: m.set_items([m.stack.pop(), m.stack.pop()][::-1]),

@@ -12,6 +12,8 @@ import pytest
 from compare import REFERENCE, assert_close
 from torch_files import mapping, number, storage, tensor, text, write_torch, write_zip
 
+from model import memory
+from model.archive import Archive
 from model.pytorch import PyTorchFile
 
 GOLDEN = REFERENCE.parent
@@ -168,6 +170,59 @@ def test_damage_and_lies_are_named(tmp_path, opcodes, message):
     with pytest.raises(ValueError, match=message) as caught:
         one(tmp_path, opcodes, **{"0": FOUR})
     assert "\n" not in str(caught.value)
+
+
+def nested(depth: int) -> bytes:
+    """A tuple of a tuple and itself again, `depth` times: a page of opcodes, 2**depth values."""
+    pairs = (bytes([i]) + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(depth))
+    grow = (b"0h" + pair for pair in pairs)
+    return b"K\1K\1\x86q\0" + b"".join(grow)
+
+
+@pytest.mark.parametrize(
+    ("opcodes", "message"),
+    [
+        (b"}" + nested(60) + b"K\1s", "a mapping by a tuple"),
+        (b"(" + nested(60) + b"K\1d", "a mapping by a tuple"),
+        (b"ccollections\nOrderedDict\n(](" + nested(60) + b"K\1tatR", "a mapping by a tuple"),
+        (b"(" + nested(60) + b"NNNNtQ", "refers to a tuple outside"),
+        (
+            b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage("0", 4) + b"K\0" + nested(60)
+            + b"h\0tR",
+            "no whole numbers",
+        ),
+        (b"(" + text("storage") + b"ctorch\nFloatStorage\n" + nested(60) + b"NNtQ", "without name"),
+        (b"}" + b")" + b"\x85" * 100000 + b"K\1s", "a mapping by a tuple"),
+    ],
+)  # fmt: skip
+def test_what_would_take_years_to_hash_or_print_is_refused_at_once(tmp_path, opcodes, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        one(tmp_path, opcodes, **{"0": FOUR})
+    assert len(str(caught.value)) < 300
+
+
+def test_a_view_reads_only_what_it_spans(tmp_path, monkeypatch):
+    """A storage may be far larger, and where it is compressed a small file can hold gigabytes."""
+    path = tmp_path / "m.pth"
+    storages = {"0": bytes(4_000_000)}
+    pickled = mapping({"w": tensor("0", 1_000_000, (2,), (1000,), 5)})
+    file = PyTorchFile(write_zip(path, pickled, storages, compression=zipfile.ZIP_DEFLATED))
+    read, sizes = Archive.read, []
+    monkeypatch.setattr(Archive, "read", lambda *a: sizes.append(a[-1]) or read(*a))
+    assert file.read("w").tolist() == [0, 0]
+    assert sizes == [4 * 1001]
+    monkeypatch.setattr(memory, "available_bytes", lambda: 4 * 1000)
+    with pytest.raises(memory.NotEnoughMemory, match="w picks from"):
+        file.read("w")
+
+
+def test_a_byte_order_of_another_length_is_not_read(tmp_path):
+    path = write_zip(tmp_path / "m.pth", mapping({}), {})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/data.pkl", b"\x80\x02}.")
+        archive.writestr("a/byteorder", b"little" + bytes(1_000_000))
+    with pytest.raises(ValueError, match="big-endian"):
+        PyTorchFile(path)
 
 
 def test_other_content_is_named(tmp_path):
