@@ -257,11 +257,11 @@ def _unpermuted(name: str, array: mx.array, config: Config) -> mx.array:
 
 
 def _open_gguf(path: Path, packed: bool) -> Checkpoint:
-    opened = GGUF(path)
+    opened = gguf.open_whole(path)
     config = described(path, lambda: _gguf_config(opened))
     names = {gguf.checkpoint_name(name): name for name in opened.tensors}
     tensors = {
-        name: Stored(path, info.format, info.shape, info.num_bytes)
+        name: Stored(info.file, info.format, info.shape, info.num_bytes)
         for name, info in ((name, opened.tensors[own]) for name, own in names.items())
     }
     dtype = _dtype(config, tensors)

@@ -406,6 +406,7 @@ _GGUF_REFUSED = (
     "expert_weights_scale",
     "logit_scale",
     "residual_scale",
+    "rope.dimension_sections",
     "rope.scale_linear",
 )
 
@@ -421,8 +422,9 @@ def _refuse_unsupported_gguf(metadata: Mapping[str, Any], arch: Any) -> str:
     for key, value in metadata.items():
         asked = key.removeprefix(f"{arch}.")
         scaling = asked.startswith("rope.scaling.") and asked.split(".")[-1] not in known
+        sees_ahead = asked == "attention.causal" and value is not True
         expert = asked.startswith("expert_") and not FAMILIES[_GGUF_ARCHITECTURES[arch]].experts
-        if scaling or ((expert or asked in _GGUF_REFUSED) and value):
+        if scaling or sees_ahead or ((expert or asked in _GGUF_REFUSED) and value):
             raise ValueError(f"{key} = {value!r} is not supported")
     return _GGUF_ARCHITECTURES[arch]
 

@@ -29,8 +29,9 @@ _STRING, _ARRAY = 8, 9
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor's place in the file. shape is row-major (GGUF stores it reversed)."""
+    """One tensor's place in its file. shape is row-major (GGUF stores it reversed)."""
 
+    file: Path
     name: str
     format: str
     shape: tuple[int, ...]
@@ -72,7 +73,7 @@ class GGUF:
     def _blocks(self, info: TensorInfo) -> mx.array:
         """(blocks, bytes per block) uint8."""
         # Not from the mapping: its pages would count as the process's memory.
-        with self.path.open("rb") as file:
+        with info.file.open("rb") as file:
             file.seek(info.start)
             content = file.read(info.num_bytes)
         return mx.array(memoryview(content)).reshape(-1, format_of(info.format).block_bytes)
@@ -120,18 +121,37 @@ class GGUF:
     def _read_tensor_infos(self, count: int) -> dict[str, TensorInfo]:
         """All descriptions, each checked against the file's size before anything is read."""
         entries = [self._read_tensor_entry() for _ in range(count)]
-        alignment = self.metadata.get("general.alignment", 32)
+        alignment = self._alignment()
         data = -(-self._position // alignment) * alignment
         infos = {}
         for name, shape, kind, offset in entries:
             stored = self._format(name, kind)
             if not shape or shape[-1] % stored.per_block:
                 raise ValueError(f"{self.path}: {name} has shape {shape}, not whole blocks")
+            if name in infos or offset % alignment:
+                what = f"at {offset}, not aligned to {alignment}"
+                what = "twice in it" if name in infos else what
+                raise ValueError(f"{self.path}: tensor {name} is {what}; the file is damaged")
             size = prod(shape) // stored.per_block * stored.block_bytes
-            infos[name] = TensorInfo(name, stored.name, shape, data + offset, size)
+            infos[name] = TensorInfo(self.path, name, stored.name, shape, data + offset, size)
         end = max((info.start + info.num_bytes for info in infos.values()), default=0)
         self._check_size(end)
+        placed = sorted(infos.values(), key=lambda info: info.start)
+        for one, other in zip(placed, placed[1:]):
+            if one.start + one.num_bytes > other.start:
+                raise ValueError(
+                    f"{self.path}: tensors {one.name} and {other.name} overlap; the file is damaged"
+                )
         return infos
+
+    def _alignment(self) -> int:
+        alignment = self.metadata.get("general.alignment", 32)
+        if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
+            raise ValueError(
+                f"{self.path}: general.alignment must be a power of two, found {alignment!r}; the"
+                " file is damaged"
+            )
+        return alignment
 
     def _read_tensor_entry(self) -> tuple[str, tuple[int, ...], int, int]:
         name = self._read_string()
@@ -168,6 +188,33 @@ class GGUF:
                 f"{self.path} is truncated: it needs at least {num_bytes} bytes and has"
                 f" {len(self._bytes)}; download it again"
             )
+
+
+def open_whole(path: str | Path) -> GGUF:
+    """A file, or all the parts of a model that was split, whichever of them is named: the first
+    one's metadata and the tensors of all.
+
+    Raises what GGUF does, and FileNotFoundError for a part that isn't there.
+    """
+    opened = GGUF(path)
+    count = opened.metadata.get("split.count", 1)
+    if type(count) is not int or count < 2:
+        return opened
+    name = re.fullmatch(r"(.*-)\d{5}-of-(\d{5}\.gguf)", opened.path.name)
+    if not name or int(name[2][:5]) != count:
+        raise ValueError(
+            f"{path} is one of {count} parts, and only names like m-00001-of-{count:05d}.gguf say"
+            " where the others are; give them back their names"
+        )
+    files = [opened.path.with_name(f"{name[1]}{i + 1:05d}-of-{name[2]}") for i in range(count)]
+    if missing := [file for file in files if not file.exists()]:
+        raise FileNotFoundError(f"{missing[0]} is not there, one of {count} parts; download it")
+    whole, *others = map(GGUF, files)
+    for other in others:
+        if twice := sorted(whole.tensors.keys() & other.tensors.keys()):
+            raise ValueError(f"{other.path}: tensor {twice[0]} is in another part as well")
+        whole.tensors |= other.tensors
+    return whole
 
 
 # --- names and row order -------------------------------------------------------------------------

@@ -386,6 +386,8 @@ GGUF_YARN = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
         ({"rope__scaling__type": "longrope"}, "rope type 'longrope'"),
         ({"rope__scaling__yarn_log_multiplier": 0.1}, "yarn_log_multiplier"),
         ({"rope__dimension_count": 16}, "dimension_count 16 differs from the head size 32"),
+        ({"attention__causal": False}, "qwen3.attention.causal = False"),
+        ({"rope__dimension_sections": (8, 8)}, "qwen3.rope.dimension_sections"),
         (GGUF_YARN | {"rope__scaling__factor": "4"}, "scaling.factor must be a finite number"),
         (GGUF_YARN | {"rope__scaling__attn_factor": "1"}, "attn_factor must be a finite number"),
         ({"attention__head_count": [4, 2, 4]}, r"num_attention_heads .* found \[4, 2, 4\]"),

@@ -2,6 +2,7 @@
 
 import math
 import random
+import shutil
 import struct
 from pathlib import Path
 
@@ -190,6 +191,29 @@ def test_damage_is_named(tmp_path, start, content, message):
         GGUF(path)
 
 
+def test_tensors_that_share_bytes_or_a_name(tmp_path):
+    two = {name: (F32, (8,), floats([0] * 8)) for name in ("one", "two")}
+    whole = write_gguf(tmp_path / "t.gguf", {}, two).read_bytes()
+    at = whole.index(b"two") + len(b"two") + 4 + 8 + 4  # dimensions, the size, the type
+    assert whole[at : at + 8] == struct.pack("<Q", 32)
+    for offset, message in ((0, "one and two overlap"), (20, "two is at 20, not aligned to 32")):
+        path = tmp_path / "u.gguf"
+        path.write_bytes(whole[:at] + struct.pack("<Q", offset) + whole[at + 8 :])
+        with pytest.raises(ValueError, match=message):
+            GGUF(path)
+    path.write_bytes(whole.replace(b"two", b"one"))
+    with pytest.raises(ValueError, match="tensor one is twice in it"):
+        GGUF(path)
+
+
+@pytest.mark.parametrize("alignment", [0, 24, "32", 1.5])
+def test_alignments_that_there_are_not(tmp_path, alignment):
+    tensors = {"t": (F32, (6,), floats([0] * 6))}
+    path = write_gguf(tmp_path / "t.gguf", {"general.alignment": alignment}, tensors)
+    with pytest.raises(ValueError, match=r"general\.alignment must be a power of two"):
+        GGUF(path)
+
+
 @pytest.mark.parametrize(
     ("kind", "shape", "message"),
     [
@@ -343,6 +367,32 @@ def test_a_model_written_to_gguf_gives_the_recorded_logits(tmp_path, name):
     assert_close(logits[0], expected["logits_first"], atol=2e-4)
     assert_close(logits[-1], expected["logits_last"], atol=2e-4)
     assert_same_ids(generate(m, expected["ids"], max_tokens=12), expected["greedy"])
+
+
+def test_a_model_in_parts(tmp_path):
+    """As gguf-split writes them: the first has the metadata, and every one its share of tensors."""
+    expected, writes = golden("qwen3-tied"), []
+    real = write_gguf
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "write_gguf", lambda *a: writes.append(a) or a[0])
+        write_model(tmp_path / "m.gguf", load(REFERENCE / "qwen3-tied"))
+    (_, metadata, tensors), names = writes[0], sorted(writes[0][2])
+    files = [tmp_path / f"m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    for i, file in enumerate(files):
+        split = {"split.no": i, "split.count": 3, "split.tensors.count": len(names)}
+        share = {name: tensors[name] for name in names[i::3]}
+        real(file, (metadata if i == 0 else {}) | split, share)
+    for file in files:
+        logits = load(file)(mx.array([expected["ids"]]))[0, -1]
+        assert_close(logits, expected["logits_last"], atol=2e-4)
+    files[2].rename(tmp_path / "last.gguf")
+    with pytest.raises(FileNotFoundError, match="00003-of-00003.gguf is not there, one of 3 parts"):
+        load(files[0])
+    with pytest.raises(ValueError, match="is one of 3 parts, and only names like m-00001-of-00003"):
+        load(tmp_path / "last.gguf")
+    shutil.copy(files[1], files[2])
+    with pytest.raises(ValueError, match="is in another part as well"):
+        load(files[0])
 
 
 @pytest.mark.parametrize("name", MODELS)
