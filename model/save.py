@@ -79,7 +79,8 @@ def check_destination(folder: Path, *, force: bool = False, num_bytes: int = 0) 
 
 def tokenizer_files(folder: Path) -> list[Path]:
     """What lies beside the weights and belongs to the model."""
-    return sorted(file for pattern in TOKENIZER_FILES for file in folder.glob(pattern))
+    found = (file for pattern in TOKENIZER_FILES for file in folder.glob(pattern))
+    return sorted(file for file in found if file.is_file())
 
 
 def _model_files(folder: Path) -> list[Path]:
@@ -93,8 +94,14 @@ def _model_files(folder: Path) -> list[Path]:
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """A new directory on the same disk, gone at the end unless it was moved away."""
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    """A new directory on the same disk, gone at the end unless it was moved away.
+
+    That is next to `folder`, or in it where that is another disk (a mount point) or not allowed.
+    """
+    place = folder.parent
+    if folder.exists() and not (_is_on_disk_of(folder, place) and os.access(place, os.W_OK)):
+        place = folder
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=place))
     try:
         made = temporary / "model"
         made.mkdir()  # with the user's permissions, which mkdtemp's isn't
@@ -103,10 +110,14 @@ def _beside(folder: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _is_on_disk_of(folder: Path, other: Path) -> bool:
+    return folder.stat().st_dev == other.stat().st_dev
+
+
 def _move(made: Path, folder: Path) -> None:
     """In one step where nothing is there; else file by file, and what is left of an older model
     goes, because it would be read along with the new one. The user's other files stay."""
-    if not folder.exists() or not any(folder.iterdir()):
+    if not folder.exists() or not (any(folder.iterdir()) or folder.is_symlink()):
         made.rename(folder)
         return
     new = {file.name for file in made.iterdir()}

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import mlx.core as mx
@@ -232,6 +233,35 @@ def test_folders_that_hold_no_model_are_filled(tmp_path):
     convert(REFERENCE / "qwen3-tied", tmp_path / "far" / "away")
     for folder in (tmp_path / "m", tmp_path / "notes", tmp_path / "far" / "away"):
         assert_golden(load(folder), "qwen3-tied")
+
+
+def test_a_destination_that_cant_be_replaced_as_a_whole(tmp_path, monkeypatch):
+    """A mount point, a folder in one that can't be written, and a link to a folder."""
+    places, real = [], tempfile.mkdtemp
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda **o: places.append(o["dir"]) or real(**o))
+    disk, own, linked = (tmp_path / name for name in ("disk", "own", "linked"))
+    for folder in (disk, own, linked):
+        folder.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(save, "_is_on_disk_of", lambda folder, other: False)
+        convert(REFERENCE / "qwen3-tied", disk)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: path != tmp_path)
+        convert(REFERENCE / "qwen3-tied", own)
+    (tmp_path / "link").symlink_to(linked)
+    convert(REFERENCE / "qwen3-tied", tmp_path / "link")
+    assert places == [disk, own, tmp_path]
+    for folder in (disk, own, linked):
+        assert_golden(load(folder), "qwen3-tied")
+        assert temporaries(folder) == []
+    assert temporaries(tmp_path) == []
+
+
+def test_links_to_nowhere_and_folders_are_no_files_of_a_tokenizer(torch_folder, tmp_path):
+    (torch_folder / "vocab.json").symlink_to(tmp_path / "nowhere")
+    (torch_folder / "merges.txt").mkdir()
+    convert(torch_folder, tmp_path / "new")
+    assert not (tmp_path / "new" / "vocab.json").exists()
 
 
 @pytest.mark.parametrize("force", [False, True])
