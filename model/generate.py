@@ -28,7 +28,7 @@ from model.sample import (
     make_logprobs,
     process,
 )
-from model.speculative import Drafter, make_drafter
+from model.speculative import MAX_DRAFT, Drafter, make_drafter
 from model.transformer import Transformer
 
 # Two logits nearer than this may change places between a pass over one id and one over many. In
@@ -122,7 +122,8 @@ def _stream(
         while run.num_left:
             draft = []
             if ahead is None and not is_tied:
-                draft = drafter.propose(run.ids, run.num_left - 1)[: run.num_left - 1]
+                limit = min(run.num_left - 1, MAX_DRAFT)
+                draft = drafter.propose(run.ids, limit)[:limit]
             if draft:
                 given, num_right, is_tied = run.check(draft)
                 drafter.learn(len(draft), num_right)

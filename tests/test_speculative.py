@@ -270,6 +270,19 @@ def test_a_drafter_that_drafts_too_much_is_cut(m):
     assert list(generate(chain, [1], max_tokens=6, draft=draft)) == [0, 1, 0, 1, 0, 1]
 
 
+def test_a_long_draft_is_cut_to_what_a_rotating_cache_can_take_back(m, ids):
+    class Long(Wrong):
+        def propose(self, ids, limit):
+            limits.append(limit)
+            return [0] * 40
+
+    limits = []
+    expected = list(generate(m, ids, max_tokens=50, cache=m.make_cache(max_size=24)))
+    cache = m.make_cache(max_size=24)
+    assert_same_ids(generate(m, ids, max_tokens=50, cache=cache, draft=Long()), expected)
+    assert max(limits) == MAX_DRAFT
+
+
 # --- what the cache holds, and limits ------------------------------------------------------------
 
 
