@@ -149,7 +149,7 @@ class KVCache:
         The form and the sizes aren't among them: restore() needs a cache made with the same.
         """
         names = [f"{side}.{i}" for side in ("keys", "values") for i in range(len(self.state) // 2)]
-        held = [part[:, :, : self._num_slots] for part in self.state]
+        held = [part[:, :, : self.num_slots] for part in self.state]
         return dict(zip(names, held, strict=True)), {"offset": self.offset}
 
     def restore(self, arrays: dict[str, mx.array], counters: dict[str, int]) -> None:
@@ -159,7 +159,8 @@ class KVCache:
         self._keys, self._values = (tuple(side) or None for side in sides)
 
     @property
-    def _num_slots(self) -> int:
+    def num_slots(self) -> int:
+        """How many positions of the buffers hold something."""
         return self.offset
 
     def _read(self, parts: Parts, stop: int) -> mx.array:
@@ -193,7 +194,7 @@ class RotatingKVCache(KVCache):
 
     def update(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Take keys and values (B, K, L, D); -> those in the slots that `mask` speaks of."""
-        num_new, num_before = keys.shape[2], self._num_slots
+        num_new, num_before = keys.shape[2], self.num_slots
         packed = self.form.pack(keys), self.form.pack(values)
         if self._is_in_place(num_new):
             self._put(*packed, num_new)
@@ -233,7 +234,7 @@ class RotatingKVCache(KVCache):
         return self.max_size + SPARE
 
     @property
-    def _num_slots(self) -> int:
+    def num_slots(self) -> int:
         return min(self._end, self._capacity)
 
     def _is_in_place(self, num_new: int) -> bool:

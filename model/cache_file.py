@@ -64,21 +64,47 @@ def load_cache(
     model, or holds other ids.
     """
     arrays, metadata = _read(Path(path))
-    if metadata["fingerprint"] != fingerprint(m):
+    if metadata.get("fingerprint") != fingerprint(m):
         raise ValueError(
-            f"{path} was computed by another model (a {metadata['model']}), whose keys and values"
-            " mean nothing to this one; load the model it was saved with, or start without it"
+            f"{path} was computed by another model (a {metadata.get('model')}), whose keys and"
+            " values mean nothing to this one; load the model it was saved with, or start without"
+            " it"
         )
-    held = json.loads(metadata["ids"])
+    try:
+        cache, held = _restored(m, arrays, metadata)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}); save the cache again") from None
     if ids is not None:
         _check_beginning(path, held, list(ids))
-    cache = make_layers(m.config, **json.loads(metadata["options"]))
-    counters = json.loads(metadata["counters"])
-    for i, layer in enumerate(cache):
-        start = f"{i}."
-        own = {n.removeprefix(start): a for n, a in arrays.items() if n.startswith(start)}
-        layer.restore(own, counters)
     return cache, held
+
+
+def _restored(
+    m: Transformer, arrays: dict[str, mx.array], metadata: dict[str, str]
+) -> tuple[list[KVCache], list[int]]:
+    held, options, counters = (json.loads(metadata[k]) for k in ("ids", "options", "counters"))
+    cache, (empty, *_) = (make_layers(m.config, **options) for _ in range(2))
+    if not all(type(number) is int and number >= 0 for number in [*held, *counters.values()]):
+        raise ValueError("ids and counters must be whole numbers")
+    if counters.keys() != empty.to_file()[1].keys() or counters["offset"] != len(held):
+        raise ValueError(f"it counts {counters} and has {len(held)} ids")
+    one = mx.zeros((1, m.config.num_key_value_heads, 1, m.config.head_dim))
+    empty.update(one, one)
+    expected = empty.to_file()[0]  # of one position
+    for i, layer in enumerate(cache):
+        own = {name: arrays[f"{i}.{name}"] for name in expected}
+        layer.restore(own, counters)
+        for name, array in own.items():
+            _check_array(f"{i}.{name}", array, expected[name], layer.num_slots)
+    return cache, held
+
+
+def _check_array(name: str, array: mx.array, expected: mx.array, num_slots: int) -> None:
+    """expected: the same of a single position."""
+    B, K, _, D = expected.shape
+    whole = [mx.issubdtype(each.dtype, mx.integer) for each in (array, expected)]
+    if array.shape != (B, K, num_slots, D) or whole[0] != whole[1]:
+        raise ValueError(f"{name} has shape {array.shape} of {array.dtype}")
 
 
 def fingerprint(m: Transformer) -> str:

@@ -160,6 +160,44 @@ def test_files_that_hold_no_cache(m, ids, tmp_path):
         load_cache(tmp_path / "two.safetensors", m)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ids": ...}, "'ids'"),
+        ({"ids": "junk"}, "Expecting value"),
+        ({"ids": "[" * 50000}, "recursion"),
+        ({"ids": '["a", "b"]'}, "must be whole numbers"),
+        ({"ids": "[5, 6]"}, "counts {'offset': 9} and has 2 ids"),
+        ({"options": "[1]"}, "must be a mapping"),
+        ({"options": '{"bits": 8, "group_size": 32}'}, "'0.keys.1'"),
+        ({"options": '{"max_size": 20}'}, "counts {'offset': 9}"),
+        ({"counters": '{"offset": -1}'}, "must be whole numbers"),
+        ({"counters": '{"offset": 9, "form": 3}'}, "counts {'offset': 9, 'form': 3}"),
+        ({"fingerprint": ...}, "was computed by another model"),
+        ({"1.values.0": ...}, "'1.values.0'"),
+        ({"1.values.0": (1, 2, 8, 32)}, r"1.values.0 has shape \(1, 2, 8, 32\)"),
+        ({"0.keys.0": (2, 2, 9, 32)}, r"0.keys.0 has shape \(2, 2, 9, 32\)"),
+    ],
+)
+def test_a_file_that_contradicts_itself(m, ids, tmp_path, changes, message):
+    """Each of these gave ids of something else, or an error in the middle of an answer."""
+    file = tmp_path / "one.safetensors"
+    save_cache(file, filled(m, ids[:9]), ids[:9], m)
+    arrays, metadata = mx.load(str(file), return_metadata=True)
+    mx.eval(arrays)
+    for name, value in changes.items():
+        for held in (arrays, metadata):
+            held.pop(name, None)
+        if isinstance(value, tuple):
+            arrays[name] = mx.zeros(value)
+        elif value is not ...:
+            metadata[name] = value
+    mx.save_safetensors(str(file), arrays, metadata)
+    with pytest.raises(ValueError, match=message) as caught:
+        load_cache(file, m)
+    assert "one.safetensors" in str(caught.value)
+
+
 def test_the_ids_are_readable_in_the_header(m, ids, tmp_path):
     file = tmp_path / "one"
     save_cache(file, filled(m, ids), ids, m)
