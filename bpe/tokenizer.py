@@ -1,6 +1,7 @@
 """text -> ids and ids -> text: the Tokenizer, which joins the stages that the other files hold.
 
     text --added--> stretches --pretokenize--> pieces --merge--> ids       (encode)
+                    stretches --words--> ids                 (what was met before)
     ids --token bytes--> bytes --UTF-8--> text                             (decode)
 
 Blind spot: it does not know file formats (formats/) nor how a template is rendered (chat.py).

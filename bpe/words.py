@@ -19,7 +19,7 @@ from itertools import chain
 from bpe.pieces import PieceCache
 from bpe.pretokenize import PreTokenizer
 
-MAX_CACHED_WORDS = 200_000  # 45 MB with the words of source code (measured)
+MAX_CACHED_WORDS = 200_000  # 25 MB with the words of source code (measured)
 LONGEST_CACHED_WORD = 64  # characters
 NEW_CHARACTERS = 256  # for each new piece: text with so many is faster without words (measured)
 BLOCK_CHARACTERS = 1 << 15  # of text cut into words at once: they then stay in the cores' caches
