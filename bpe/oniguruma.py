@@ -211,18 +211,37 @@ class _Reader:
         return {"\\e": "\\x1B", "\\a": "\\x07"}.get(escape, escape)
 
     def _class(self, ignoring_case: bool) -> str:
-        """A class in brackets."""
+        """A class in brackets; "[a-z&&[^x]]" looks ahead for what it leaves out."""
         opening = "[^" if self._next("[^") else "["
         self._i += len(opening)
         if self._next("]"):
             self._refuse("a class that begins with ]")
         items: list[str] = []
+        left_out = ""
         while not self._next("]"):
             if self._i >= len(self._pattern):
                 self._refuse("a [ without its ]")
-            items.append(self._class_item(ignoring_case, is_first=not items))
+            if self._next("[") and not (self._next("[:") or self._is_python):
+                items.append(self._inner_class(ignoring_case))
+            elif self._next("&&[^") and items and opening == "[" and not self._is_python:
+                self._i += len("&&")
+                left_out = self._class(ignoring_case)
+                if not self._next("]") or not left_out.startswith("[^"):
+                    self._refuse("more than one class after &&")
+            else:
+                items.append(self._class_item(ignoring_case, is_first=not items))
         self._i += 1
-        return opening + "".join(items) + "]"
+        whole = opening + "".join(items) + "]"
+        return f"(?:(?![{left_out[2:]}){whole})" if left_out else whole
+
+    def _inner_class(self, ignoring_case: bool) -> str:
+        """The members of a class within a class: they are those of the outer one as well."""
+        members = self._class(ignoring_case)
+        if not members.startswith("[") or members.startswith("[^"):
+            self._refuse(f"{members} within a class")
+        if members.startswith("[-") or members.endswith("-]"):
+            self._refuse("a - at an end of a class within a class")
+        return members[1:-1]
 
     def _class_item(self, ignoring_case: bool, is_first: bool) -> str:
         item, is_range_end = self._class_member(), False

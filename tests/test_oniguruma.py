@@ -58,6 +58,16 @@ def test_patterns_of_families_pass_unchanged(pattern):
         ("^|b", "b\nb", ["b\n", "b"]),
         ("(?=b)", "abab", ["a", "ba", "b"]),
         ("(?<=a|bc)d", "ad bcd", ["a", "d", " bc", "d"]),
+        (
+            r" ?[^(\s|[.,!?…。，、।۔،])]+",  # BLOOM's
+            "Hello, (world)| ok… a",
+            ["Hello", ", (", "world", ")|", " ok", "…", " a"],
+        ),
+        (
+            r"[\p{Lu}\p{Lo}&&[^\p{Han}]]*[\p{Ll}\p{Lo}&&[^\p{Han}]]+|[\p{Han}]+",  # in Kimi's
+            "ab中文Cd",
+            ["ab", "中文", "Cd"],
+        ),
         (r"\d(?=(?:\d{3})*\b)", "1234567", ["1", "23", "4", "56", "7"]),
     ],
 )
@@ -76,8 +86,12 @@ def test_an_empty_match_takes_part_in_joining():
     ("pattern", "found"),
     [
         ("[[:alpha:]]", "a class within a class"),
-        ("[a-z&&[^b]]", "a class within a class"),
-        ("[a[bc]]", "a class within a class"),
+        ("[a-z&&b]", "a class within a class"),
+        ("[^a-z&&[^b]]", "a class within a class"),
+        ("[a-z&&[^b]&&[^c]]", "more than one class after &&"),
+        ("[a-z&&[^b&&[^c]]]", "a class within a class"),
+        ("[a[^b]]", r"\[\^b\] within a class"),
+        ("[a[b-]]", "a - at an end of a class within a class"),
         ("[]a]", "a class that begins with ]"),
         (r"[\W]", r"\\W inside of a class"),
         (r"[\d-a]", "the range"),
@@ -130,7 +144,7 @@ def test_what_callers_write_for_python_is_written_out(pattern, expected):
         assert regex.findall(expected, text) == regex.findall(pattern, text)
 
 
-@pytest.mark.parametrize("pattern", [r"\w+", r"\bx", r"\h"])
+@pytest.mark.parametrize("pattern", [r"\w+", r"\bx", r"\h", "[a[bc]]", "[a-z&&[^b]]"])
 def test_classes_of_python_that_differ_are_refused(pattern):
     with pytest.raises(ValueError, match="read differently"):
         from_python_syntax(pattern)
