@@ -35,7 +35,7 @@ class Session:
     @property
     def ids(self) -> list[int]:
         """What the cache holds."""
-        return self._ids[: self._cache[0].offset]
+        return self._ids[: min(layer.offset for layer in self._cache)]
 
     def generate(self, ids: Sequence[int], **options: Any) -> Iterator[int] | Iterator[Token]:
         """generate() with the whole prompt; what it shares with the ids held isn't read again.
@@ -65,7 +65,8 @@ class Session:
     def save(self, path: str | Path) -> None:
         """Write the cache and its ids to a .safetensors file. Raises ValueError if it is empty."""
         self._close()
-        save_cache(path, self._cache, self.ids, self.m)
+        self._cut(len(self.ids))
+        save_cache(path, self._cache, self._ids, self.m)
 
     @classmethod
     def load(cls, path: str | Path, m: Transformer) -> "Session":
@@ -76,15 +77,21 @@ class Session:
 
     def _rewind(self, ids: list[int]) -> None:
         """Trim the cache to what it shares with ids; one of them must be left to read."""
-        held, offset = self.ids, self._cache[0].offset
+        held = self.ids
         pairs = zip(held, ids[:-1])
         shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(held), len(ids) - 1))
-        shared = max(shared, 0)
-        if offset - shared > self._cache[0].trimmable:
-            shared = 0
+        self._cut(max(shared, 0))
+
+    def _cut(self, num_held: int) -> None:
+        """Trim each layer to so many positions, or to none where one can't go back so far.
+
+        They need not agree before: an interruption may have come between two of them.
+        """
+        if any(layer.offset - num_held > layer.trimmable for layer in self._cache):
+            num_held = 0
         for layer in self._cache:
-            layer.trim(offset - shared)
-        self._ids = held[:shared]
+            layer.trim(layer.offset - num_held)
+        self._ids = self._ids[:num_held]
 
     def _record(self, stream: Iterator) -> Iterator:
         try:

@@ -125,13 +125,14 @@ def run(options: argparse.Namespace) -> int:
         )
         return USAGE
     numbers = [number for number, _ in lines]
-    sink = _Journal(Path(options.output), options) if options.output else _InOrder(numbers)
+    sink = _Journal(Path(options.output), options) if options.output else _InOrder()
     with closing(sink):
         requests = [_parse(*line) for line in lines if sink.done.get(line[0]) != _digest(line[1])]
         if len(requests) < len(lines) and not options.quiet:
             terminal.say(f"going on: {len(lines) - len(requests)} of {len(lines)} are done already")
         num_skipped = requests.count(None)
         todo = [request for request in requests if request]
+        sink.begin([request.number for request in todo])
         try:
             num_skipped += _answer_all(todo, sink, options) if todo else 0
         except KeyboardInterrupt:
@@ -286,28 +287,35 @@ def _record(engine: Engine, own: _Running) -> dict[str, Any]:
 class _InOrder:
     """Records -> stdout, each as soon as all before it are out. It can't be gone on with."""
 
-    def __init__(self, numbers: list[int]) -> None:
+    def __init__(self) -> None:
         sys.stdout.reconfigure(encoding="utf-8")
         self.done: dict[int, str] = {}  # line number -> digest
         self._records: dict[int, dict[str, Any] | None] = {}
-        self._numbers = deque(numbers)
+        self._numbers: deque[int] = deque()  # of the lines that aren't out
+
+    def begin(self, numbers: list[int]) -> None:
+        """The lines that will be put, in their order."""
+        self._numbers.extend(numbers)
 
     def put(self, request: Request, record: dict[str, Any] | None) -> None:
         self._records[request.number] = record
         while self._numbers and self._numbers[0] in self._records:
-            self._write(self._records.pop(self._numbers.popleft()))
+            self._write_next()
 
     def finish(self, numbers: list[int]) -> None:
-        """Also what stands behind lines that were never requests."""
-        for number in self._numbers:
-            self._write(self._records.get(number))
-
-    def close(self) -> None:
         pass
 
-    def _write(self, record: dict[str, Any] | None) -> None:
+    def close(self) -> None:
+        """Also those that were done when an interruption came before their turn."""
+        while self._numbers:
+            self._write_next()
+
+    def _write_next(self) -> None:
+        record = self._records.get(self._numbers[0])
         if record:
-            print(json.dumps(record, ensure_ascii=False), flush=True)
+            sys.stdout.write(_line(record).decode())
+        self._numbers.popleft()  # only now that it is on its way
+        sys.stdout.flush()
 
 
 class _Journal:
@@ -327,6 +335,9 @@ class _Journal:
         header = {"batch": _digest(json.dumps(_settings(options)).encode())}
         self._records = self._read(header)
         self.done = {number: record["digest"] for number, record in self._records.items()}
+
+    def begin(self, numbers: list[int]) -> None:
+        pass
 
     def put(self, request: Request, record: dict[str, Any] | None) -> None:
         """Write a record so that an interruption doesn't lose it."""

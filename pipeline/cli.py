@@ -12,6 +12,8 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,7 @@ from pipeline.terminal import (
 )
 
 if TYPE_CHECKING:
+    from model import Session
     from pipeline.engine import Answer, Chunk, Engine, Statistics
 
 FAILED, INTERRUPTED, CLOSED_PIPE = 1, 130, 141  # exit codes
@@ -110,7 +113,8 @@ def answer_once(options: argparse.Namespace) -> int:
 
     ids, is_raw = _encode(engine, prompt, options)
     statistics = Statistics()
-    chunks = engine.stream(
+    stream = partial(
+        engine.stream,
         ids,
         max_tokens=options.max_tokens,
         sampling=given.sampling_of(options),
@@ -123,17 +127,32 @@ def answer_once(options: argparse.Namespace) -> int:
         top_logprobs=options.logprobs,
         draft=draft,
     )
-    chunks = _prefilled(chunks, options.prefill)
-    if options.json:
-        answer = engine.collect(chunks)
-        print(_as_json(answer, statistics, engine, load_seconds, options), flush=True)
-    else:
-        answer = engine.collect(printed(chunks, show_reasoning=not options.quiet))
-    if options.prompt_cache:
-        session.save(options.prompt_cache)
+    with _kept(session, options.prompt_cache):
+        chunks = _prefilled(stream(), options.prefill)
+        if options.json:
+            answer = engine.collect(chunks)
+            print(_as_json(answer, statistics, engine, load_seconds, options), flush=True)
+        else:
+            answer = engine.collect(printed(chunks, show_reasoning=not options.quiet))
     if not options.quiet:
         _tell(answer, statistics, engine, options)
     return 0
+
+
+@contextmanager
+def _kept(session: Session, path: str | None) -> Iterator[None]:
+    """Save what the session has read by the end of the block. After an interruption too, so that a
+    long prompt isn't read in vain, but then only if nothing is lost that the file held.
+    """
+    held = session.ids
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, BrokenPipeError):
+        if path and session.ids != held and session.ids[: len(held)] == held:
+            session.save(path)
+        raise
+    if path:
+        session.save(path)
 
 
 # --- the prompt ----------------------------------------------------------------------------------

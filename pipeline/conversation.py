@@ -1,5 +1,8 @@
 """turns of a conversation <-> messages that fit a context, and a file that keeps them.
 
+A conversation never changes: what adds or takes back a turn gives another one, so that whoever is
+interrupted holds either the old one or the new one.
+
 Blind spot: it does not know terminals, nor how an answer is made.
 """
 
@@ -8,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,50 +21,50 @@ ROLES = ("user", "assistant")
 Encode = Callable[[Sequence[Mapping[str, Any]]], list[int]]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Conversation:
     """A system message or none, then the user and the assistant by turns."""
 
     system: str | None = None
-    turns: list[dict[str, str]] = field(default_factory=list)
+    turns: tuple[Mapping[str, str], ...] = ()
 
     @property
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> list[Mapping[str, str]]:
         """All of it, as a chat template takes it."""
         first = [] if self.system is None else [{"role": "system", "content": self.system}]
         return [*first, *self.turns]
 
-    def ask(self, content: str) -> None:
-        """The user's next message."""
-        self.turns.append({"role": "user", "content": content})
+    def ask(self, content: str) -> Conversation:
+        """With the user's next message."""
+        return replace(self, turns=(*self.turns, {"role": "user", "content": content}))
 
-    def answer(self, text: str, reasoning: str = "") -> None:
-        """The assistant's."""
+    def answer(self, text: str, reasoning: str = "") -> Conversation:
+        """With the assistant's."""
         thought = {"reasoning_content": reasoning} if reasoning else {}
-        self.turns.append({"role": "assistant", "content": text, **thought})
+        turn = {"role": "assistant", "content": text, **thought}
+        return replace(self, turns=(*self.turns, turn))
 
-    def drop_answer(self) -> bool:
-        """Take back the last answer; whether there is a message to answer again."""
-        if self.turns and self.turns[-1]["role"] == "assistant":
-            self.turns.pop()
-        return bool(self.turns)
+    def unanswered(self) -> Conversation:
+        """Without the last answer. ValueError where there is no message to answer again."""
+        if not self.turns:
+            raise ValueError("there is no message to answer again")
+        is_answered = self.turns[-1]["role"] == "assistant"
+        return replace(self, turns=self.turns[:-1]) if is_answered else self
 
-    def undo(self) -> bool:
-        """Take back the last message and its answer; whether there was one."""
-        found = self.drop_answer()
-        if found:
-            self.turns.pop()
-        return found
+    def undone(self) -> Conversation:
+        """Without the last message and its answer. ValueError where there is none."""
+        if not self.turns:
+            raise ValueError("there is nothing to take back")
+        return replace(self, turns=self.unanswered().turns[:-1])
 
-    def fit(self, encode: Encode, num_tokens: int) -> tuple[list[int], int]:
-        """-> the ids of the conversation, and how many of its oldest questions were dropped with
-        their answers so that the ids are no more than num_tokens. The last one always stays.
+    def fit(self, encode: Encode, num_tokens: int) -> tuple[Conversation, list[int], int]:
+        """-> a conversation whose ids are no more than num_tokens, these ids, and how many of the
+        oldest questions were dropped for it with their answers. The last one always stays.
         """
-        num_dropped = 0
-        while len(ids := encode(self.messages)) > num_tokens and len(self.turns) > 2:
-            del self.turns[:2]
-            num_dropped += 1
-        return ids, num_dropped
+        kept = self
+        while len(ids := encode(kept.messages)) > num_tokens and len(kept.turns) > 2:
+            kept = replace(kept, turns=kept.turns[2:])
+        return kept, ids, (len(self.turns) - len(kept.turns)) // 2
 
     def save(self, path: Path) -> None:
         """Write it as JSON, whole or not at all. ValueError for a file that is something else."""
@@ -85,7 +88,7 @@ class Conversation:
         roles = [turn.get("role") for turn in turns] if _is_list_of_objects(turns) else None
         if roles is None or roles != [ROLES[i % 2] for i in range(len(roles))]:
             raise ValueError(f"{path} is damaged: its messages aren't the user's and assistant's")
-        return cls(content.get("system"), turns)
+        return cls(content.get("system"), tuple(turns))
 
 
 def _is_list_of_objects(value: Any) -> bool:

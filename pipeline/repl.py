@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from pipeline import options as given
 from pipeline.conversation import Conversation
 
 if TYPE_CHECKING:
-    from pipeline.engine import Answer, Engine, Sampling, Statistics
+    from pipeline.engine import Chunk, Engine, Sampling, Statistics
 
 PROMPT, MORE = ">>> ", "... "
 QUOTES = '"""'  # around a message of several lines
@@ -142,13 +143,21 @@ class _Reader:
         """Keep the history."""
         if self._readline is None:
             return
-        self._readline.set_history_length(HISTORY_LINES)
         try:
-            self._history.parent.mkdir(parents=True, exist_ok=True)
-            self._readline.write_history_file(str(self._history))
-            self._history.chmod(0o600)
+            self._keep_history()
         except OSError as error:
             terminal.say(f"the history can't be kept: {terminal.one_line(error)}")
+
+    def _keep_history(self) -> None:
+        self._readline.set_history_length(HISTORY_LINES)
+        self._history.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._history.with_name(f".{self._history.name}.{os.getpid()}")
+        try:
+            temporary.touch(0o600)
+            self._readline.write_history_file(str(temporary))
+            temporary.replace(self._history)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def _quoted(self, text: str) -> str:
         while not text.rstrip().endswith(QUOTES):
@@ -196,8 +205,8 @@ class _Chat:
         if not text.strip():
             return True
         if not text.startswith("/") or text.startswith("//"):
-            self._conversation.ask(text[1:] if text.startswith("/") else text)
-            self._answer()
+            message = text[1:] if text.startswith("/") else text
+            self._answer(self._conversation.ask(message))
             return True
         name, _, argument = text[1:].partition(" ")
         if name in ("exit", "quit"):
@@ -213,7 +222,8 @@ class _Chat:
 
     def _do_system(self, argument: str) -> None:
         if argument:
-            self._conversation.system = None if argument == "off" else argument
+            system = None if argument == "off" else argument
+            self._conversation = replace(self._conversation, system=system)
         else:
             terminal.say(self._conversation.system or "there is no system message")
 
@@ -252,13 +262,10 @@ class _Chat:
         terminal.say(f"loaded {len(self._conversation.turns)} messages")
 
     def _do_retry(self, argument: str) -> None:
-        if not self._conversation.drop_answer():
-            raise ValueError("there is no message to answer again")
-        self._answer()
+        self._answer(self._conversation.unanswered())
 
     def _do_undo(self, argument: str) -> None:
-        if not self._conversation.undo():
-            raise ValueError("there is nothing to take back")
+        self._conversation = self._conversation.undone()
 
     def _do_tokens(self, argument: str) -> None:
         messages = self._conversation.messages
@@ -271,7 +278,7 @@ class _Chat:
         )
 
     def _do_clear(self, argument: str) -> None:
-        self._conversation.turns.clear()
+        self._conversation = replace(self._conversation, turns=())
 
     def _shown(self, name: str) -> str:
         value = getattr(self._options, name.replace("-", "_"))
@@ -282,44 +289,50 @@ class _Chat:
             raise ValueError("this model's chat template has no switch for thinking")
         self._options.think = think
 
-    def _answer(self) -> None:
-        """Answer the last message. Where that fails it is taken back."""
+    def _answer(self, asked: Conversation) -> None:
+        """Answer the last message. Where that fails before anything is said, nothing has changed;
+        else what was said is kept, also after Ctrl-C or an error.
+        """
         from pipeline.engine import Statistics
 
-        conversation, statistics, chunks = self._conversation, Statistics(), []
+        statistics = Statistics()
         try:
-            ids = self._fitting_ids()
-            stream = self._stream(ids, statistics)
-            for chunk in cli.printed(stream, show_reasoning=not self._options.quiet):
-                chunks.append(chunk)
+            stream = self._kept(*self._begin(asked, statistics))
+            show_reasoning = not self._options.quiet
+            answer = self._engine.collect(cli.printed(stream, show_reasoning=show_reasoning))
         except KeyboardInterrupt:
             terminal.say("(stopped)")
-        except BaseException:
-            conversation.turns.pop()
-            raise
-        answer = self._engine.collect(chunks)
-        if not chunks:
-            conversation.turns.pop()  # stopped before anything was said
+            if statistics.num_generated_tokens:
+                self._tell(None, statistics)
             return
-        conversation.answer(answer.text, answer.reasoning)
-        self._num_answers += 1
-        self._tell(answer, statistics)
+        self._tell(answer.finish_reason, statistics)
 
-    def _fitting_ids(self) -> list[int]:
-        variables = given.thinking_variables(self._options.think)
+    def _begin(
+        self, asked: Conversation, statistics: Statistics
+    ) -> tuple[Conversation, Iterator[Chunk]]:
+        """-> what of the conversation fits into the context, and the answer's stream."""
         context = self._engine.context
         for_answer = min(self._options.max_tokens, context // 4)
-
-        def encode(messages: list) -> list[int]:
-            return self._engine.encode_chat(messages, **variables)
-
-        ids, num_dropped = self._conversation.fit(encode, context - for_answer)
+        variables = given.thinking_variables(self._options.think)
+        encode = partial(self._engine.encode_chat, **variables)
+        kept, ids, num_dropped = asked.fit(encode, context - for_answer)
+        stream = self._stream(ids, statistics)
         if num_dropped:
             what = "turn is" if num_dropped == 1 else f"{num_dropped} turns are"
             terminal.say(f"(the context of {context} tokens is full: the oldest {what} dropped)")
-        return ids
+        self._num_answers += 1
+        return kept, stream
 
-    def _stream(self, ids: list[int], statistics: Statistics) -> Any:
+    def _kept(self, asked: Conversation, stream: Iterator[Chunk]) -> Iterator[Chunk]:
+        """The same chunks, each of them part of the conversation before it can be seen."""
+        text = reasoning = ""
+        for chunk in stream:
+            text, reasoning = text + chunk.text, reasoning + chunk.reasoning
+            if text or reasoning or chunk.finish_reason:
+                self._conversation = asked.answer(text, reasoning)
+            yield chunk
+
+    def _stream(self, ids: list[int], statistics: Statistics) -> Iterator[Chunk]:
         options = self._options
         return self._engine.stream(
             ids,
@@ -341,9 +354,9 @@ class _Chat:
             return sampling
         return replace(sampling, seed=(sampling.seed + self._num_answers) % 2**64)
 
-    def _tell(self, answer: Answer, statistics: Statistics) -> None:
+    def _tell(self, finish_reason: str | None, statistics: Statistics) -> None:
         s = statistics
-        if answer.finish_reason == "length" and not self._options.quiet:
+        if finish_reason == "length" and not self._options.quiet:
             terminal.say(f"({cli.why_it_ended(s, self._options.max_tokens)})")
         if self._options.verbose:
             terminal.say(

@@ -1,5 +1,6 @@
 """pipeline/batch.py: answers equal to those one by one, in order, each once."""
 
+import io
 import json
 import shutil
 import signal
@@ -165,6 +166,57 @@ def test_an_interrupted_run_goes_on_where_it_stopped(ask, prompts, tmp_path, mon
     assert sorted(answered) == sorted({*range(1, 8)} - done)
     assert out.read_text() == expected
     assert not part.exists()
+
+
+class Stopped(io.TextIOWrapper):
+    """A stdout where Ctrl-C comes with a certain write, or a certain flush."""
+
+    def __init__(self, method, number):
+        super().__init__(io.BytesIO(), encoding="utf-8")
+        self.method, self.num_left = method, number
+
+    def write(self, text):
+        self._count("write")
+        super().write(text)
+
+    def flush(self):
+        super().flush()
+        self._count("flush")
+
+    def _count(self, method):
+        self.num_left -= method == self.method
+        if method == self.method and self.num_left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("method", ["write", "flush"])
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_on_stdout_an_interruption_loses_no_answer_and_tells_none_twice(
+    ask, prompts, monkeypatch, method, number
+):
+    expected = ask("--rows", 8, prompts)[1].splitlines()
+    done = []
+    record = batch._record
+    monkeypatch.setattr(batch, "_record", lambda *a: done.append(record(*a)) or done[-1])
+    screen = Stopped(method, number)
+    monkeypatch.setattr("sys.stdout", screen)
+    assert ask("--rows", 8, prompts)[0] == 130
+    shown = screen.buffer.getvalue().decode().splitlines()
+    lines = {one["line"] for one in done}
+    assert shown == [expected[line - 1] for line in sorted(lines)]
+
+
+def test_answers_behind_a_bad_line_do_not_wait_for_the_end(ask, tmp_path, monkeypatch):
+    lines = ["{", '"The cat"', '{"prompt": "mat", "max_tokens": 30}']
+    out, shown = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), []
+    step = batch._Progress.step
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setattr(
+        batch._Progress, "step",
+        lambda *a: shown.append(out.buffer.getvalue().count(b"\n")) or step(*a),
+    )  # fmt: skip
+    assert ask("--max-tokens", 2, written(tmp_path / "p", lines))[0] == 1
+    assert shown == [1, 2]
 
 
 def test_going_on_answers_lines_that_changed_again(ask, prompts, tmp_path, monkeypatch):

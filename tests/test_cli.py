@@ -699,6 +699,49 @@ def test_a_prompt_cache_is_read_and_kept(ask, tmp_path):
     assert (again["ids"], again["text"]) == (answer(longer)["ids"], answer(longer)["text"])
 
 
+@pytest.fixture
+def stopped(ask, monkeypatch):
+    """stopped(error, number, *arguments): the command, where an error comes with a write."""
+
+    def run(error, number, *arguments):
+        write, count = cli.AnswerPrinter._write, iter(range(1, 1000))
+
+        def write_and_stop(printer, stream, text):
+            write(printer, stream, text)
+            if next(count) == number:
+                raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cli.AnswerPrinter, "_write", write_and_stop)
+            patch.setattr(cli, "silence", lambda *streams: None)  # our own stdout is still wanted
+            return ask(*arguments)
+
+    return run
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (BrokenPipeError, 141)])
+def test_a_prompt_that_was_read_is_kept_when_the_answer_is_stopped(
+    ask, stopped, tmp_path, tiny, error, code
+):
+    file = tmp_path / "cache.safetensors"
+    kept = ("--raw", "--prompt-cache", file, "--max-tokens", 9)
+    assert stopped(error, 2, *kept, "The capital of France")[0] == code
+    again = json.loads(ask(*kept, "--json", "--quiet", "The capital of France is")[1])
+    assert again["usage"]["cached_tokens"] >= len(tiny.encode("The capital of France"))
+    alone = ask("--raw", "--max-tokens", 9, "--json", "--quiet", "The capital of France is")[1]
+    assert again["ids"] == json.loads(alone)["ids"]
+
+
+def test_an_interruption_loses_nothing_that_a_prompt_cache_held(ask, stopped, tmp_path):
+    file = tmp_path / "cache.safetensors"
+    kept = ("--raw", "--prompt-cache", file, "--max-tokens", 9)
+    assert ask(*kept, "The capital of France")[0] == 0
+    before = file.read_bytes()
+    assert stopped(KeyboardInterrupt, 2, *kept, "Once upon a time")[0] == 130
+    assert file.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
 def test_a_prompt_cache_that_cannot_be(ask, tmp_path):
     file = write(tmp_path / "cache.safetensors", b"no cache")
     code, out, err = ask("--prompt-cache", file, "x")

@@ -1,6 +1,7 @@
 """python -m pipeline chat as a terminal shows it: exact transcripts, with a scripted model."""
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -15,7 +16,12 @@ import time
 from pathlib import Path
 
 import pytest
+from scripted_chat import ANSWERS, ScriptedModel
 from test_cli import ENVIRONMENT, ROOT, copy  # noqa: F401  (a fixture)
+
+from pipeline import repl, terminal
+from pipeline.conversation import Conversation
+from pipeline.engine import Engine
 
 SCRIPT = Path(__file__).parent / "scripted_chat.py"
 CTRL_C, CTRL_D = "\x03", "\x04"
@@ -179,7 +185,10 @@ def test_ctrl_c_stops_the_answer_and_nothing_else(chat):
     terminal.type("/save chat.json\n", until="saved in chat.json\n>>> ")
     saved = json.loads((terminal.home / "chat.json").read_text())
     assert [turn["role"] for turn in saved["messages"]] == ["user", "assistant"]
-    assert saved["messages"][1]["content"] == said.rstrip("\n")  # what was said is kept
+    kept = saved["messages"][1]["content"]
+    assert ANSWERS["slow"].startswith(kept)
+    assert kept.startswith(said.rstrip("\n"))  # a piece is kept before it is shown
+    assert len(kept) - len(said) < 6
     terminal.type("/exit\n", until="/exit\n")
     assert terminal.end() == 0
 
@@ -266,10 +275,15 @@ def test_a_full_context_drops_the_oldest_turns(chat):
     assert shown == BEGIN + answer * 2 + last * 2 + ">>> /clear\n" + answer + ">>> \n"
 
 
-def test_a_message_that_is_too_long_is_taken_back(chat):
-    shown = transcript(chat, "x" * 120, "hello", arguments=["--context", 100])
+def test_a_message_that_is_too_long_is_taken_back_and_nothing_else(chat):
+    lines = ["hello", "x" * 120, "/undo", "/undo", "hello"]
+    shown = transcript(chat, *lines, arguments=["--context", 100])
     assert "leaves no room in the context of 100 that was asked for" in shown
-    assert shown.endswith(">>> hello\nHi, I am a script.\n>>> \n")
+    assert "dropped" not in shown
+    assert shown.endswith(
+        ">>> /undo\n>>> /undo\nerror: there is nothing to take back\n"
+        ">>> hello\nHi, I am a script.\n>>> \n"
+    )
 
 
 def test_a_model_without_a_template_cannot_chat(copy, tmp_path):  # noqa: F811
@@ -307,3 +321,132 @@ def test_bytes_that_are_no_text_are_one_error(tiny_directory):
     )
     assert (run.returncode, run.stdout) == (0, b"Hi, I am a script.\n")
     assert run.stderr == b"error: what was typed is not UTF-8, so it was left out\n"
+
+
+# --- what is kept when something comes between ---------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scripted(tiny_directory):
+    genuine = Engine.load(tiny_directory)
+    model = ScriptedModel(genuine.model, genuine.tokenizer)
+    return Engine(genuine.tokenizer, model, genuine.stop_ids, genuine.sampling)
+
+
+@pytest.fixture
+def talk(scripted):
+    """A chat without a terminal."""
+    options = repl.make_parser().parse_args([])
+    options.prompt_cache = None
+    return repl._Chat(scripted, options, None)
+
+
+class Screen(io.TextIOWrapper):
+    """A stdout where Ctrl-C comes with a certain write, before or after it is done."""
+
+    def __init__(self, num_writes, is_before):
+        super().__init__(io.BytesIO(), encoding="utf-8")
+        self.num_left, self.is_before = num_writes, is_before
+
+    def write(self, text):
+        self.num_left -= 1
+        if self.num_left == 0 and self.is_before:
+            raise KeyboardInterrupt
+        super().write(text)
+        if self.num_left == 0:
+            raise KeyboardInterrupt
+
+    @property
+    def shown(self):
+        self.flush()
+        return self.buffer.getvalue().decode()
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_what_is_shown_is_kept_wherever_ctrl_c_comes(
+    talk, scripted, tmp_path, monkeypatch, is_before
+):
+    pieces = scripted.tokenizer.encode(ANSWERS["hello"])
+    for number in range(1, len(pieces) + 1):
+        with monkeypatch.context() as patch:
+            screen = Screen(number, is_before)
+            patch.setattr("sys.stdout", screen)
+            assert talk.take("hello")
+        seen = screen.shown.removesuffix("\n")
+        assert seen == scripted.tokenizer.decode(pieces[: number - is_before])
+        kept = talk._conversation
+        assert [turn["role"] for turn in kept.turns] == ["user", "assistant"]
+        assert kept.turns[-1]["content"] == scripted.tokenizer.decode(pieces[:number])
+        kept.save(tmp_path / "c.json")
+        assert Conversation.load(tmp_path / "c.json") == kept
+        talk.take("/undo")
+        assert talk._conversation == Conversation()
+
+
+def test_a_second_ctrl_c_loses_nothing_either(talk, monkeypatch):
+    def press_again(line):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.stdout", Screen(3, False))
+    monkeypatch.setattr(terminal, "say", press_again)
+    with pytest.raises(KeyboardInterrupt):
+        talk.take("hello")
+    assert [turn["role"] for turn in talk._conversation.turns] == ["user", "assistant"]
+    assert talk._conversation.turns[-1]["content"] == sys.stdout.shown.removesuffix("\n")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, BrokenPipeError])
+@pytest.mark.parametrize("line", ["/retry", "what?"])
+def test_where_nothing_was_said_nothing_has_changed(talk, monkeypatch, capsys, error, line):
+    def fail(*_):
+        raise error
+        yield
+
+    talk.take("hello")
+    before = talk._conversation
+    monkeypatch.setattr(talk, "_stream", fail)
+    if error is KeyboardInterrupt:
+        talk.take(line)
+        assert capsys.readouterr().err == "(stopped)\n"
+    else:
+        with pytest.raises(error):
+            talk.take(line)
+    assert talk._conversation == before
+
+
+def test_an_error_in_the_middle_keeps_what_was_said(talk, monkeypatch, capsys):
+    stream = talk._stream
+
+    def cut_short(*arguments):
+        chunks = stream(*arguments)
+        yield from (next(chunks) for _ in range(4))
+        raise RuntimeError("out of something")
+
+    monkeypatch.setattr(talk, "_stream", cut_short)
+    with pytest.raises(RuntimeError):
+        talk.take("hello")
+    said = talk._conversation.turns[-1]
+    assert said == {"role": "assistant", "content": capsys.readouterr().out.removesuffix("\n")}
+    assert ANSWERS["hello"].startswith(said["content"])
+
+
+def test_a_history_that_cannot_be_written_whole_leaves_the_old_one(tmp_path, monkeypatch):
+    class Full:
+        def set_history_length(self, length):
+            pass
+
+        def write_history_file(self, path):
+            Path(path).write_text("hal")
+            raise OSError(28, "No space left on device")
+
+    history = tmp_path / "chat_history"
+    history.write_text("hello\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    told = []
+    monkeypatch.setattr(terminal, "say", told.append)
+    reader = repl._Reader()
+    reader._readline, reader._history = Full(), history
+    reader.close()
+    assert told == ["the history can't be kept: reading or writing failed: No space left on device"]
+    assert history.read_text() == "hello\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["chat_history"]

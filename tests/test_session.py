@@ -160,3 +160,23 @@ def test_a_refused_prompt_leaves_the_session_usable(m, ids, prompt):
     with pytest.raises(ValueError, match="prompt"):
         session.generate(prompt)
     assert_same_ids(read_by(session, ids, max_tokens=8)[0], generate(m, ids, max_tokens=8))
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_an_interruption_between_two_layers_is_made_good(m, ids, tmp_path, monkeypatch, after):
+    session = Session(m)
+    list(session.generate(ids[:50], max_tokens=4))
+    trim = type(session._cache[0]).trim
+
+    def trim_and_stop(layer, num_tokens):
+        trim(layer, num_tokens)
+        if layer is session._cache[after]:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(session._cache[0]), "trim", trim_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            session.generate(ids[:20])
+    session.save(tmp_path / "one")
+    assert_same_ids(Session.load(tmp_path / "one", m).ids, ids[:20][:-1])
+    assert_same_ids(session.generate(ids, max_tokens=8), generate(m, ids, max_tokens=8))
