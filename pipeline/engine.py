@@ -105,7 +105,7 @@ class Statistics:
     prefill_seconds: float = 0.0  # also the time to the first token
     decode_seconds: float = 0.0
     num_cached_tokens: int = 0  # of the prompt, not read again
-    num_reasoning_tokens: int = 0  # of those generated
+    num_reasoning_tokens: int = 0  # of those generated: between <think> and </think>
 
     @property
     def prefill_tokens_per_second(self) -> float:
@@ -215,7 +215,8 @@ class Engine:
         model's own. on_prefill: called with (prompt ids read, all of them). session: where earlier
         prompts were read. stop: texts that end the answer and are no part of it.
         split_thinking: <think> ... </think> becomes the chunks' reasoning, in which stop texts
-        don't count. think_budget: after so many ids of reasoning it is closed for the model; that
+        don't count. think_budget: the most ids between these tags; when they are spent the
+        reasoning is closed for the model, with 0 as soon as it is open, be it by the prompt. That
         implies split_thinking. top_logprobs, draft: as in model.generate.
 
         Raises ValueError at the call for prompts that cannot be (empty, too long for the context).
@@ -223,6 +224,9 @@ class Engine:
         if think_budget is not None:
             split_thinking, session = True, session or self.session()
         ids, sampling = list(ids), (sampling or Sampling()).or_else(self.sampling)
+        closing = self.tokenizer.encode(thinking.CUT_SHORT, allowed_special="all")
+        if think_budget == 0 and self._opens_thinking(ids):
+            ids += closing  # before the model has said anything
         run = _Run(
             generate=session.generate if session else partial(model.generate, self.model),
             options={
@@ -236,7 +240,7 @@ class Engine:
             num_left=max(min(max_tokens, self._room_after(ids)), 0),
             composer=self.composer(ids, stop=stop, split_thinking=split_thinking),
             statistics=statistics if statistics is not None else Statistics(),
-            closing=self.tokenizer.encode(thinking.CUT_SHORT, allowed_special="all"),
+            closing=closing,
             think_budget=think_budget,
         )
         generated = run.start(on_prefill=on_prefill)
@@ -308,8 +312,9 @@ class _Run:
     def chunks(self, generated: Iterator[int | model.Token]) -> Iterator[Chunk]:
         """A chunk for each id, up to one with a finish_reason."""
         for one in generated:
+            was_thinking = self.composer.is_thinking  # the tags themselves are no reasoning
             chunk = self._push(one)
-            self.statistics.num_reasoning_tokens += self.composer.is_thinking
+            self.statistics.num_reasoning_tokens += was_thinking and self.composer.is_thinking
             yield chunk
             if chunk.finish_reason:
                 return

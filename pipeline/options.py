@@ -136,7 +136,10 @@ def add_thinking(parser: Parser, *, budget: bool = True) -> None:
     )
     if budget:
         group.add_argument(
-            "--think-budget", type=integer(0), metavar="N", help="end the thinking after N tokens"
+            "--think-budget",
+            type=integer(0),
+            metavar="N",
+            help="end the thinking after N tokens; 0 allows none",
         )
 
 

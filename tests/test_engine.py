@@ -371,7 +371,7 @@ def say(monkeypatch):
     """say(engine, texts, **options) -> chunks, where each generation says the next text's ids; the
     prompts that they were made for are in say.prompts."""
 
-    def run(engine, *texts, **options):
+    def run(engine, *texts, prompt=(5,), **options):
         answers = iter(texts)
 
         def generate(session, ids, max_tokens, **_):
@@ -381,7 +381,7 @@ def say(monkeypatch):
             return iter(said[:max_tokens])
 
         monkeypatch.setattr(model.Session, "generate", generate)
-        return list(engine.stream([5], session=engine.session(), **options))
+        return list(engine.stream(prompt, session=engine.session(), **options))
 
     run.prompts = []
     return run
@@ -433,7 +433,7 @@ def test_a_spent_budget_closes_the_thinking_and_the_answer_follows(thinker, say)
         thinker, endless, "The mat.<|im_end|>", think_budget=10, statistics=statistics
     )  # fmt: skip
     answer = thinker.collect(chunks)
-    spent = thinker.tokenizer.encode(endless)[:10]
+    spent = thinker.tokenizer.encode(endless)[:11]  # the tag and ten of reasoning
     closing = thinker.tokenizer.encode("\n</think>\n\n")
     mat = thinker.tokenizer.encode("The mat.")
     assert answer.ids == spent + closing + mat
@@ -444,8 +444,34 @@ def test_a_spent_budget_closes_the_thinking_and_the_answer_follows(thinker, say)
     )
     assert (statistics.num_reasoning_tokens, statistics.num_generated_tokens) == (
         10,
-        10 + len(mat) + 1,
+        11 + len(mat) + 1,
     )
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("budget", [0, 1, 5])
+def test_a_budget_is_the_most_tokens_that_the_model_thinks(thinker, say, budget, is_open):
+    statistics, encode = Statistics(), thinker.tokenizer.encode
+    prompt = encode("<think>\n") if is_open else [5]
+    thought = encode("<think>" * (not is_open) + "Hm. " * 40)
+    spent = thought[: (not is_open) + budget]
+    before = ["<think>" * (not is_open) + "Hm. " * 40] if spent else []
+    chunks = say(
+        thinker, *before, "The mat.<|im_end|>", prompt=prompt, think_budget=budget,
+        statistics=statistics,
+    )  # fmt: skip
+    answer = thinker.collect(chunks)
+    assert say.prompts[-1] == [*prompt, *spent, *encode("\n</think>\n\n")]
+    assert len(say.prompts) == len(before) + 1  # nothing was said in vain
+    assert answer.text == "The mat."
+    assert answer.reasoning == thinker.tokenizer.decode(spent[not is_open :]).strip()
+    assert statistics.num_reasoning_tokens == budget
+
+
+def test_without_a_budget_all_between_the_tags_is_counted(thinker, say):
+    statistics, text = Statistics(), "<think>Hm.</think>The mat.<|im_end|>"
+    say(thinker, text, split_thinking=True, statistics=statistics)
+    assert statistics.num_reasoning_tokens == len(thinker.tokenizer.encode("Hm."))
 
 
 def test_a_budget_that_is_not_reached_changes_nothing(thinker, say):
@@ -454,7 +480,7 @@ def test_a_budget_that_is_not_reached_changes_nothing(thinker, say):
 
 
 def test_the_allowed_length_counts_the_closing_of_a_spent_budget(thinker, say):
-    chunks = say(thinker, "<think>" + "Hm. " * 40, "The", think_budget=10, max_tokens=11)
+    chunks = say(thinker, "<think>" + "Hm. " * 40, "The", think_budget=10, max_tokens=12)
     assert chunks[-1] == Chunk("", None, "length")
     assert len(say.prompts) == 1
 
