@@ -63,9 +63,12 @@ def _hub_error(model: str, error: Exception) -> SourceError:
     if isinstance(error, errors.GatedRepoError):
         return SourceError(f"{model} is gated: accept its terms on the Hub, then set HF_TOKEN")
     if isinstance(error, errors.RepositoryNotFoundError):
+        from huggingface_hub import get_token
+
+        why = "your token can't read it" if get_token() else "HF_TOKEN is not set"
         return SourceError(
             f"{model} is no local path, and the Hub has no such model either, or it is private and "
-            "HF_TOKEN is not set"
+            + why
         )
     if isinstance(error, errors.HFValidationError):
         return SourceError(f"{model} is neither a local path nor a valid Hub id")

@@ -1,7 +1,7 @@
 """{repository: {file: bytes}} -> an HTTP server that answers huggingface_hub as the Hub would.
 
 The client under test is the genuine one; only the other end of the wire is played. Blind spot: it
-knows one revision per repository, no Xet storage and no tokens.
+knows one revision per repository and no Xet storage.
 """
 
 import hashlib
@@ -19,10 +19,12 @@ class FakeHub:
     def __init__(self, repositories):
         self.repositories = repositories
         self.gated = set()  # repositories whose files are refused
+        self.private = {}  # repository -> the token without which it isn't there
         self.cut = {}  # file -> bytes after which the connection breaks
         self.slow = {}  # file -> seconds between blocks of 1,000 bytes
         self.status = 200  # anything else is the answer to all requests
         self.requests = []  # "METHOD path", as they came
+        self.authorizations = []  # the header of that name of each, None where it has none
         self.released = threading.Event()  # ends the slow answers
 
     @contextmanager
@@ -57,6 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def answer(self):
         self.hub.requests.append(f"{self.command} {self.path}")
+        self.hub.authorizations.append(self.headers.get("Authorization"))
         parts = self.path.split("?")[0].strip("/").split("/")
         if self.hub.status != 200:
             return self.refuse(self.hub.status, "")
@@ -64,15 +67,22 @@ class _Handler(BaseHTTPRequestHandler):
             return self.describe("/".join(parts[2:4]))
         return self.send_file("/".join(parts[:2]), "/".join(parts[4:]))  # ORG/NAME/resolve/REV/FILE
 
+    def files(self, repository):
+        """What this caller may know of; None where that is nothing."""
+        token = self.hub.private.get(repository)
+        if token and self.headers.get("Authorization") != f"Bearer {token}":
+            return None
+        return self.hub.repositories.get(repository)
+
     def describe(self, repository):
-        files = self.hub.repositories.get(repository)
+        files = self.files(repository)
         if files is None:
             return self.refuse(401, "RepoNotFound")  # as the Hub does for who isn't logged in
         content = {"id": repository, "sha": COMMIT, "siblings": [{"rfilename": n} for n in files]}
         self.send(json.dumps(content).encode(), {"Content-Type": "application/json"})
 
     def send_file(self, repository, name):
-        files = self.hub.repositories.get(repository, {})
+        files = self.files(repository) or {}
         if repository in self.hub.gated:
             return self.refuse(403, "GatedRepo")
         if name not in files:

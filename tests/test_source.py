@@ -55,7 +55,7 @@ except source.SourceError as error:
 
 def environment(home, url, **variables):
     """A process's environment in which the Hub is at url, its cache in home, and no token known."""
-    inherited = {name: text for name, text in os.environ.items() if not name.startswith("HF_")}
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     ours = {"HF_ENDPOINT": url, "HF_HOME": str(home), "NO_PROXY": "127.0.0.1", "PYTHONPATH": path}
     return inherited | ours | variables
@@ -208,6 +208,99 @@ def test_offline_says_so(hub, tmp_path):
     answer = find(tmp_path, hub, "org/tiny", HF_HUB_OFFLINE="1")
     assert answer["error"] == "HubUnreachable"
     assert "HF_HUB_OFFLINE is set" in answer["message"]
+    assert hub.requests == []
+
+
+# --- its environment -----------------------------------------------------------------------------
+
+
+def command(home, hub, *arguments, **variables):
+    """python -m pipeline in a process of its own -> (exit code, stdout, lines of stderr)."""
+    run = subprocess.run(
+        [sys.executable, "-m", "pipeline", *arguments],
+        env=environment(home, hub.url, **variables),
+        cwd=home,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return run.returncode, run.stdout, run.stderr.splitlines()
+
+
+ASK = ("--model", "org/tiny", "--raw", "--max-tokens", "3", "The cat")
+
+
+def authorizations(hub):
+    """Of the requests about the model; huggingface_hub may have questions of its own."""
+    pairs = zip(hub.requests, hub.authorizations, strict=True)
+    return {sent for request, sent in pairs if "org/tiny" in request}
+
+
+@pytest.mark.parametrize(
+    ("variables", "sent", "message"),
+    [
+        ({}, None, "or it is private and HF_TOKEN is not set"),
+        ({"HF_TOKEN": "hf_wrong"}, "Bearer hf_wrong", "or it is private and your token can't"),
+    ],
+)
+def test_a_private_model_needs_the_right_token(hub, tmp_path, variables, sent, message):
+    hub.private["org/tiny"] = "hf_right"
+    code, out, err = command(tmp_path, hub, *ASK, **variables)
+    assert (code, out, len(err)) == (1, "", 1)
+    assert "the Hub has no such model either, " + message in err[0]
+    assert "hf_wrong" not in err[0]
+    assert authorizations(hub) == {sent}
+
+
+def test_hf_token_is_sent_with_every_request(hub, tmp_path):
+    hub.private["org/tiny"] = "hf_right"
+    code, out, err = command(tmp_path, hub, *ASK, HF_TOKEN="hf_right")
+    assert (code, err[0]) == (0, "fetching org/tiny from the Hub")
+    assert out.strip()
+    assert authorizations(hub) == {"Bearer hf_right"}
+    assert not [line for line in err if "hf_right" in line]  # nor shown to anybody
+
+
+def test_a_token_that_is_kept_in_hf_home_counts_as_well(hub, tmp_path):
+    hub.private["org/tiny"] = "hf_kept"
+    (tmp_path / "token").write_text("hf_kept\n")
+    assert command(tmp_path, hub, *ASK)[0] == 0
+
+
+def test_hf_home_is_where_models_are_kept_and_looked_for(hub, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for home in (first, second):
+        home.mkdir()
+        hub.requests.clear()
+        path = Path(find(tmp_path, hub, "org/tiny", HF_HOME=str(home))["path"])
+        assert path.is_relative_to(home / "hub")
+        assert hub.requests  # what the first home holds is of no use to the second
+    shutil.rmtree(second)
+    assert find(tmp_path, hub, "org/tiny", HF_HOME=str(first), HF_HUB_OFFLINE="1")["path"]
+    offline = find(tmp_path, hub, "org/tiny", HF_HOME=str(second), HF_HUB_OFFLINE="1")
+    assert offline["error"] == "HubUnreachable"
+
+
+def test_hf_endpoint_is_who_is_asked(tmp_path, model_files):
+    """Two Hubs hold different models by one name."""
+    other = dict(model_files, **{"chat_template.jinja": b"other"})
+    for name, files in (("a", model_files), ("b", other)):
+        (tmp_path / name).mkdir()
+        with FakeHub({"org/tiny": dict(files)}).running() as hub:
+            path = Path(find(tmp_path / name, hub, "org/tiny")["path"])
+            assert len(hub.requests) > len(files) / 2
+        assert (path / "chat_template.jinja").read_bytes() == files["chat_template.jinja"]
+
+
+def test_hf_hub_offline_asks_nobody_and_takes_what_is_there(hub, tmp_path):
+    assert command(tmp_path, hub, *ASK)[0] == 0
+    hub.requests.clear()
+    code, _, err = command(tmp_path, hub, *ASK, HF_HUB_OFFLINE="1")
+    assert (code, err[0].startswith("org/tiny, loaded in ")) == (0, True)
+    gone = command(tmp_path, hub, "--model", "org/ggufs/sub/b.gguf", "x", HF_HUB_OFFLINE="1")
+    assert (gone[0], len(gone[2])) == (1, 1)
+    assert "HF_HUB_OFFLINE is set" in gone[2][0]
     assert hub.requests == []
 
 
