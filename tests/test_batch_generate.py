@@ -289,8 +289,9 @@ def test_ids_stay_below_vocab_size(m, prompts):
     assert_rows(generate_batch(m, prompts, max_tokens=20, vocab_size=50), alone)
 
 
-def test_quantized_rows_are_those_of_a_quantized_cache():
-    """The values are rounded the same way, row by row."""
+@pytest.fixture
+def wide():
+    """A model with heads of 32 values, which can be quantized."""
     mx.random.seed(3)
     config = Config(
         model_type="llama",
@@ -304,7 +305,12 @@ def test_quantized_rows_are_those_of_a_quantized_cache():
         max_position_embeddings=99,
         rms_norm_eps=1e-6,
     )
-    m, rows = Transformer(config), [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10]]
+    return Transformer(config)
+
+
+def test_quantized_rows_are_those_of_a_quantized_cache(wide):
+    """The values are rounded the same way, row by row."""
+    m, rows = wide, [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10]]
     cache = batch_cache(m, 3, form=Quantized(8, 32))
     feed(m, cache, rows)
     for row, logits in zip(rows, feed(m, cache, [[11], [12], [13]]), strict=True):
@@ -367,7 +373,7 @@ class Spy:
 
 def test_prompts_of_about_one_length_are_read_together(m, prompts):
     spy, ids = Spy(m), prompts[2]
-    rows = [ids[:10], ids[:80], ids[:9], ids[:90], ids[:11]]
+    rows = [ids[:10], ids[1:81], ids[2:11], ids[3:93], ids[4:15]]  # nothing in common
     list(generate_batch(spy, rows, max_tokens=3))
     assert spy.passes == [(3, 11), (2, 90), (5, 1), (5, 1)]
 
@@ -402,3 +408,86 @@ def test_refused_at_the_call(m, prompts, options, message):
 def test_prompts_refused_at_the_call(m, prompts, ids, message):
     with pytest.raises(ValueError, match=message):
         generate_batch(m, [prompts[0], ids])
+
+
+# --- what prompts have in common -----------------------------------------------------------------
+
+
+def num_fed(spy):
+    """Ids that a model was fed, those that only pad included."""
+    return sum(rows * length for rows, length in spy.passes)
+
+
+def alone(m, prompts, num_tokens, **form):
+    return [
+        list(generate(m, ids, max_tokens=num_tokens, cache=m.make_cache(**form)))
+        for ids in prompts
+    ]
+
+
+def answers(batch, prompts, num_tokens):
+    keys = [batch.add(ids, max_tokens=num_tokens) for ids in prompts]
+    rows = {key: [] for key in keys}
+    while given := batch.step():
+        for key, one in given:
+            rows[key].append(one)
+    return [rows[key] for key in keys]
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 8])
+@pytest.mark.parametrize("step_size", [32, 512])
+def test_a_common_beginning_is_read_once(case, max_rows, step_size):
+    m, (_, rest, _, short, longer, _) = case
+    common = [7 * n % 320 for n in range(50)]
+    rests = [rest, short, longer[:20], rest[::-1], [7], short[:1]]
+    prompts = [common + own for own in rests]
+    spy = Spy(m)
+    found = answers(Batch(spy, max_rows=max_rows, prefill_step_size=step_size), prompts, 6)
+    for actual, wanted in zip(found, alone(m, prompts, 6), strict=True):
+        assert_same_ids(actual, wanted)
+    num_padding = 8 * 20 if max_rows > 1 else 0
+    num_decoded = len(prompts) * 6
+    assert num_fed(spy) <= 50 + sum(map(len, rests)) + num_padding + num_decoded < 6 * 50 + 200
+
+
+def test_each_common_beginning_in_its_turn(m):
+    """Rows that share much, little or nothing, one that is a beginning of others, and the same."""
+    ids = golden("llama-llama3rope")["ids"]
+    a, b = ids[:40], ids[40:90]
+    prompts = [
+        [*a, 5], [*a, 6, 7], a, [*b, 8], [*b, *a], [9], b, b, [*a, *b, 4], [*a, *b, 3], a + b,
+        [*a, 11], [*a, 12, 13], [*a, 14],
+    ]  # fmt: skip
+    expected = alone(m, prompts, 5)
+    for max_rows in (1, 2, 3, 8):
+        found = answers(Batch(m, max_rows=max_rows), prompts, 5)
+        for actual, wanted in zip(found, expected, strict=True):
+            assert_same_ids(actual, wanted)
+
+
+def test_prompts_that_come_later_use_what_is_read(m):
+    ids = golden("llama-llama3rope")["ids"]
+    spy = Spy(m)
+    batch = Batch(spy, max_rows=2)
+    prompts = [[*ids[:60], own] for own in (4, 5, 6, 7)]
+    expected = alone(m, prompts, 3)
+    for turn, num_read in ((slice(0, 2), 60 + 2), (slice(2, 4), 2), (slice(0, 1), 1)):
+        before = num_fed(spy)
+        found = answers(batch, prompts[turn], 3)
+        for actual, wanted in zip(found, expected[turn], strict=True):
+            assert_same_ids(actual, wanted)
+        assert num_fed(spy) - before == num_read + 2 * len(found)  # two of three are fed
+
+
+def test_a_common_beginning_in_quantized_form(wide):
+    m, form = wide, {"bits": 8, "group_size": 32}
+    prompts = [[*range(1, 41), *own] for own in ([5], [*range(20)], [6, 7])]
+    found = answers(Batch(m, max_rows=2, **form), prompts, 4)
+    for actual, wanted in zip(found, alone(m, prompts, 4, **form), strict=True):
+        assert_same_ids(actual, wanted)
+
+
+def test_few_common_ids_are_not_worth_a_pass(m):
+    spy = Spy(m)
+    answers(Batch(spy), [[*range(3, 30), own] for own in (4, 5)], 1)
+    assert num_fed(spy) == 2 * 28

@@ -55,7 +55,8 @@ except source.SourceError as error:
 
 def environment(home, url, **variables):
     """A process's environment in which the Hub is at url, its cache in home, and no token known."""
-    inherited = {name: text for name, text in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
+    known = ("HF_", "HUGGING")
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith(known)}
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     ours = {"HF_ENDPOINT": url, "HF_HOME": str(home), "NO_PROXY": "127.0.0.1", "PYTHONPATH": path}
     return inherited | ours | variables
