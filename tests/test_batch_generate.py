@@ -479,6 +479,17 @@ def test_prompts_that_come_later_use_what_is_read(m):
         assert num_fed(spy) - before == num_read + 2 * len(found)  # two of three are fed
 
 
+def test_a_beginning_of_what_is_read_is_enough(m):
+    ids = golden("llama-llama3rope")["ids"]
+    batch = Batch(m)
+    answers(batch, [[*ids[:90], own] for own in (4, 5)], 1)
+    prompts = [[*ids[:40], own, 6] for own in (4, 5)]
+    spy = batch._m = Spy(m)
+    for actual, wanted in zip(answers(batch, prompts, 5), alone(m, prompts, 5), strict=True):
+        assert_same_ids(actual, wanted)
+    assert spy.passes[0] == (2, 2)
+
+
 def test_a_common_beginning_in_quantized_form(wide):
     m, form = wide, {"bits": 8, "group_size": 32}
     prompts = [[*range(1, 41), *own] for own in ([5], [*range(20)], [6, 7])]
