@@ -28,7 +28,7 @@ from pipeline import terminal
 from pipeline.options import USAGE
 
 if TYPE_CHECKING:
-    from pipeline.engine import Chunk, Composer, Engine
+    from pipeline.engine import Chunk, Composer, Engine, Sampling
 
 WAITING = 2  # prompts in line for each that runs: enough that no place is ever empty
 CHOICES = ("temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalty")
@@ -40,7 +40,7 @@ def make_parser() -> given.Parser:
         prog="python -m pipeline batch",
         description="Answer many prompts together. A line of the input is a JSON text, or an "
         'object with "prompt" or "messages" and, where wished, "id", "system", "max_tokens", '
-        '"stop", '
+        '"stop", "think_budget", '
         + ", ".join(f'"{name}"' for name in CHOICES)
         + ". Run the same command again to go on after an interruption.",
         epilog=given.SAMPLING,
@@ -52,7 +52,7 @@ def make_parser() -> given.Parser:
     add("--raw", action="store_true", help="continue the prompts: no chat template")
     given.add_model(parser)
     given.add_answer(parser)
-    given.add_thinking(parser, budget=False)
+    given.add_thinking(parser)
     parser.add_argument("--kv-bits", type=int, choices=(4, 8), help="quantize keys and values")
     given.add_loudness(parser)
     return parser
@@ -67,6 +67,7 @@ class Request:
     messages: list[Mapping[str, Any]]
     id: Any = None
     max_tokens: int | None = None
+    think_budget: int | None = None
     stop: list[str] = field(default_factory=list)
     choices: Mapping[str, Any] = field(default_factory=dict)
 
@@ -80,15 +81,13 @@ class Request:
         if not given.is_unicode(json.dumps(content, ensure_ascii=False)):
             raise ValueError("it holds a lone surrogate, which is half a character")
         stop = content.get("stop") or []
-        max_tokens = content.get("max_tokens")
-        if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
-            raise ValueError(f"max_tokens must be a whole number from 1 up, found {max_tokens!r}")
         return cls(
             number=number,
             digest=_digest(line),
             messages=_messages(content),
             id=content.get("id"),
-            max_tokens=max_tokens,
+            max_tokens=_whole_number(content, "max_tokens", 1),
+            think_budget=_whole_number(content, "think_budget", 0),
             stop=[stop] if isinstance(stop, str) else stop,
             choices={name: content[name] for name in CHOICES if content.get(name) is not None},
         )
@@ -107,6 +106,13 @@ def _messages(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         raise ValueError('it has neither "messages" nor a "prompt" with some text')
     first = [] if system is None else [{"role": "system", "content": system}]
     return [*first, {"role": "user", "content": prompt}]
+
+
+def _whole_number(content: Mapping[str, Any], name: str, low: int) -> int | None:
+    value = content.get(name)
+    if value is not None and (type(value) is not int or value < low):
+        raise ValueError(f"{name} must be a whole number from {low} up, found {value!r}")
+    return value
 
 
 def _digest(line: bytes) -> str:
@@ -188,20 +194,36 @@ def _answer_all(todo: list[Request], sink: _Journal | _InOrder, options: argpars
 
 @dataclass
 class _Running:
-    """An answer on its way. limit: ids that it may have."""
+    """An answer on its way. ids: of the prompt and given out. limit: ids that it may have."""
 
     request: Request
     composer: Composer
-    num_prompt_tokens: int
+    ids: list[int]
     limit: int
+    choices: Sampling
+    num_prompt_tokens: int
+    num_generated: int = 0
     chunks: list[Chunk] = field(default_factory=list)
+
+    @property
+    def num_left(self) -> int:
+        return self.limit - len(self.chunks)
 
     def push(self, id: int) -> bool:
         """Take the next id; whether it was the last."""
-        self.chunks.append(self.composer.push(id))
+        self.num_generated += 1
+        return self._note([self.composer.push(id)])
+
+    def close_thinking(self, closing: list[int]) -> bool:
+        """Take the end of the reasoning as if the model had written it; whether all ends there."""
+        return self._note(self.composer.close_thinking(closing))
+
+    def _note(self, chunks: list[Chunk]) -> bool:
+        self.chunks += chunks
+        self.ids += [chunk.id for chunk in chunks]
         if self.chunks[-1].finish_reason:
             return True
-        if len(self.chunks) < self.limit:
+        if self.num_left > 0:
             return False
         self.chunks.append(self.composer.finish("length"))
         return True
@@ -225,36 +247,55 @@ def _answers(
         while waiting and len(running) < options.rows * (1 + WAITING):
             request = waiting.popleft()
             try:
-                key, own = _start(engine, batch, request, options)
-                running[key] = own
+                own = _start(engine, request, options)
+                running[_add(batch, own)] = own
             except (ValueError, TypeError) as error:
                 _report(request.number, error)
                 yield request, None
         for key, id in batch.step():
-            if running[key].push(id):
-                batch.remove(key)
-                own = running.pop(key)
+            own = running[key]
+            is_done = own.push(id)
+            if not is_done and not own.composer.is_budget_spent:
+                continue
+            batch.remove(key)
+            del running[key]
+            if is_done or own.close_thinking(engine.closing_ids):
                 yield own.request, _record(engine, own)
+            else:  # another prompt for the model: with the end of its reasoning
+                own.choices = own.choices.another()
+                running[_add(batch, own)] = own
 
 
-def _start(
-    engine: Engine, batch: Any, request: Request, options: argparse.Namespace
-) -> tuple[int, _Running]:
-    """Queue a request. Raises ValueError or TypeError for what it asks."""
+def _start(engine: Engine, request: Request, options: argparse.Namespace) -> _Running:
+    """A request before its first id. Raises ValueError or TypeError for what it asks."""
     from pipeline.engine import Sampling
 
-    ids = _encode(engine, request, options)
+    ids, budget = _encode(engine, request, options), request.think_budget
+    budget = None if options.raw else options.think_budget if budget is None else budget
+    if budget == 0:
+        ids = engine.close_thinking(ids)
     limit = min(request.max_tokens or options.max_tokens, engine.context - len(ids))
     if limit < 1:
         raise ValueError(f"its {len(ids)} tokens leave no room in the context of {engine.context}")
     choices = Sampling(**request.choices).or_else(given.sampling_of(options))
     choices = choices.or_else(engine.sampling)
-    stop = [*options.stop, *request.stop]
-    composer = engine.composer(ids, stop=stop, split_thinking=not options.raw)
-    key = batch.add(
-        ids, max_tokens=limit, sampler=choices.sampler(), processors=choices.processors()
+    composer = engine.composer(
+        ids,
+        stop=[*options.stop, *request.stop],
+        split_thinking=not options.raw,
+        think_budget=budget,
     )
-    return key, _Running(request, composer, len(ids), limit)
+    return _Running(request, composer, ids, limit, choices, num_prompt_tokens=len(ids))
+
+
+def _add(batch: Any, own: _Running) -> int:
+    """Queue it; -> its key. Raises ValueError or TypeError for what it asks."""
+    return batch.add(
+        own.ids,
+        max_tokens=own.num_left,
+        sampler=own.choices.sampler(),
+        processors=own.choices.processors(),
+    )
 
 
 def _encode(engine: Engine, request: Request, options: argparse.Namespace) -> list[int]:
@@ -271,13 +312,16 @@ def _encode(engine: Engine, request: Request, options: argparse.Namespace) -> li
 def _record(engine: Engine, own: _Running) -> dict[str, Any]:
     """A line of the output."""
     answer = engine.collect(own.chunks)
-    num_generated = sum(chunk.id is not None for chunk in own.chunks)
     record = {"line": own.request.number, "id": own.request.id, "text": answer.text}
     if own.request.id is None:
         del record["id"]
     if answer.reasoning:
         record["reasoning"] = answer.reasoning
-    usage = {"prompt_tokens": own.num_prompt_tokens, "completion_tokens": num_generated}
+    usage = {
+        "prompt_tokens": own.num_prompt_tokens,
+        "completion_tokens": own.num_generated,
+        "reasoning_tokens": own.composer.num_reasoning_tokens,
+    }
     return record | {"finish_reason": answer.finish_reason, "usage": usage}
 
 

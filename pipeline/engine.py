@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,10 @@ class Sampling:
     def or_else(self, defaults: Sampling) -> Sampling:
         """These choices, and the defaults where none was made."""
         return Sampling(**(defaults._made() | self._made()))
+
+    def another(self, number: int = 1) -> Sampling:
+        """The same for another text: with a seed, draws of its own."""
+        return self if self.seed is None else replace(self, seed=(self.seed + number) % 2**64)
 
     def sampler(self) -> Callable[[Any], Any]:
         """The function logits -> id for these choices; unmade ones are greedy and unlimited."""
@@ -224,11 +228,11 @@ class Engine:
         if think_budget is not None:
             split_thinking, session = True, session or self.session()
         ids, sampling = list(ids), (sampling or Sampling()).or_else(self.sampling)
-        closing = self.tokenizer.encode(thinking.CUT_SHORT, allowed_special="all")
-        if think_budget == 0 and self._opens_thinking(ids):
-            ids += closing  # before the model has said anything
+        if think_budget == 0:
+            ids = self.close_thinking(ids)
         run = _Run(
             generate=session.generate if session else partial(model.generate, self.model),
+            sampling=sampling,
             options={
                 "sampler": sampling.sampler(),
                 "processors": sampling.processors(),
@@ -238,10 +242,11 @@ class Engine:
             },
             ids=ids,
             num_left=max(min(max_tokens, self._room_after(ids)), 0),
-            composer=self.composer(ids, stop=stop, split_thinking=split_thinking),
+            composer=self.composer(
+                ids, stop=stop, split_thinking=split_thinking, think_budget=think_budget
+            ),
             statistics=statistics if statistics is not None else Statistics(),
-            closing=closing,
-            think_budget=think_budget,
+            closing=self.closing_ids,
         )
         generated = run.start(on_prefill=on_prefill)
         run.statistics.num_prompt_tokens = len(ids)
@@ -249,14 +254,28 @@ class Engine:
         return run.chunks(generated)
 
     def composer(
-        self, ids: Sequence[int], *, stop: Sequence[str] = (), split_thinking: bool = False
+        self,
+        ids: Sequence[int],
+        *,
+        stop: Sequence[str] = (),
+        split_thinking: bool = False,
+        think_budget: int | None = None,
     ) -> Composer:
         """What makes chunks of the ids that follow a prompt."""
         splitter = None
         if split_thinking:
             splitter = ThinkingSplitter(is_thinking=self._opens_thinking(ids))
         text = self.tokenizer.stream(skip_special_tokens=True)
-        return Composer(text, StopTexts(stop), splitter, self.stop_ids)
+        return Composer(text, StopTexts(stop), splitter, self.stop_ids, think_budget)
+
+    @property
+    def closing_ids(self) -> list[int]:
+        """What ends the reasoning where the model doesn't."""
+        return self.tokenizer.encode(thinking.CUT_SHORT, allowed_special="all")
+
+    def close_thinking(self, ids: Sequence[int]) -> list[int]:
+        """The prompt ids, with the reasoning that they may leave open closed."""
+        return [*ids, *(self.closing_ids if self._opens_thinking(ids) else ())]
 
     def collect(self, chunks: Iterable[Chunk]) -> Answer:
         """The whole answer, once it has come."""
@@ -296,53 +315,46 @@ class _Run:
     """One answer on its way: what it is made with, and how far it has come."""
 
     generate: Callable[..., Iterator[int | model.Token]]
+    sampling: Sampling
     options: Mapping[str, Any]  # for generate
     ids: list[int]  # of the prompt and given out
     num_left: int  # ids to give out still
     composer: Composer
     statistics: Statistics
     closing: list[int]  # what closes the reasoning
-    think_budget: int | None
 
     def start(self, **options: Any) -> Iterator[int | model.Token]:
         """The ids that follow those so far, nothing computed yet."""
-        generated = self.generate(self.ids, max_tokens=self.num_left, **self.options, **options)
+        options = {**self.options, **options}
+        generated = self.generate(self.ids, max_tokens=self.num_left, **options)
         return _timed(generated, self.statistics)
 
     def chunks(self, generated: Iterator[int | model.Token]) -> Iterator[Chunk]:
         """A chunk for each id, up to one with a finish_reason."""
         for one in generated:
-            was_thinking = self.composer.is_thinking  # the tags themselves are no reasoning
-            chunk = self._push(one)
-            self.statistics.num_reasoning_tokens += was_thinking and self.composer.is_thinking
+            chunk = self._note(self.composer.push(one))
+            self.statistics.num_reasoning_tokens = self.composer.num_reasoning_tokens
             yield chunk
             if chunk.finish_reason:
                 return
-            if self._is_budget_spent():
+            if self.composer.is_budget_spent:
                 yield from self._close_thinking()
                 return
         yield self.composer.finish("length")
 
-    def _push(self, one: int | model.Token) -> Chunk:
-        chunk = self.composer.push(one)
+    def _note(self, chunk: Chunk) -> Chunk:
         self.ids.append(chunk.id)
         self.num_left -= 1
         return chunk
 
-    def _is_budget_spent(self) -> bool:
-        budget = self.think_budget
-        is_spent = budget is not None and self.statistics.num_reasoning_tokens >= budget
-        return is_spent and self.composer.is_thinking
-
     def _close_thinking(self) -> Iterator[Chunk]:
         """Write the end of the reasoning for the model, and go on as if it were its own."""
-        self.think_budget = None
-        for id in self.closing:
-            yield self._push(id)
+        yield from map(self._note, self.composer.close_thinking(self.closing))
         if self.num_left < 1:
             yield self.composer.finish("length")
             return
-        yield from self.chunks(self.start())
+        sampler = self.sampling.another().sampler()  # whatever was drawn ahead of the last id
+        yield from self.chunks(self.start(sampler=sampler))
 
 
 class Composer:
@@ -354,23 +366,41 @@ class Composer:
         stops: StopTexts,
         splitter: ThinkingSplitter | None,
         stop_ids: frozenset[int],
+        think_budget: int | None = None,
     ) -> None:
         self._text, self._stops, self._splitter = text, stops, splitter
         self._stop_ids = stop_ids
+        self._think_budget = think_budget  # the most ids of reasoning
+        self.num_reasoning_tokens = 0
 
     @property
     def is_thinking(self) -> bool:
         """Whether the ids so far end inside the reasoning."""
         return self._splitter is not None and self._splitter.is_thinking
 
+    @property
+    def is_budget_spent(self) -> bool:
+        """Whether the reasoning is open still and must be closed now."""
+        budget = self._think_budget
+        return budget is not None and self.is_thinking and self.num_reasoning_tokens >= budget
+
     def push(self, one: int | model.Token) -> Chunk:
         """The next id; with a finish_reason where it, or a stop text, ends the answer."""
         id, token = (one.id, one) if isinstance(one, model.Token) else (one, None)
         if id in self._stop_ids:
             return self.finish("stop", id, token)
+        was_thinking = self.is_thinking
         reasoning, text = self._split(self._text.push(id))
+        self.num_reasoning_tokens += was_thinking and self.is_thinking  # not the tags themselves
         text = self._stops.push(text)
         return Chunk(text, id, "stop" if self._stops.is_found else None, reasoning, token)
+
+    def close_thinking(self, closing: Sequence[int]) -> list[Chunk]:
+        """The ids that end the reasoning in the model's stead; they are no part of it."""
+        num_reasoning_tokens, self._think_budget = self.num_reasoning_tokens, None
+        chunks = [self.push(id) for id in closing]
+        self.num_reasoning_tokens = num_reasoning_tokens
+        return chunks
 
     def finish(self, reason: str, id: int | None = None, token: model.Token | None = None) -> Chunk:
         """The end: all that was held back."""

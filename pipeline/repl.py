@@ -349,10 +349,7 @@ class _Chat:
 
     def _sampling(self) -> Sampling:
         """With a seed, each answer has its own, so that /retry says something else."""
-        sampling = given.sampling_of(self._options)
-        if sampling.seed is None:
-            return sampling
-        return replace(sampling, seed=(sampling.seed + self._num_answers) % 2**64)
+        return given.sampling_of(self._options).another(self._num_answers)
 
     def _tell(self, finish_reason: str | None, statistics: Statistics) -> None:
         s = statistics

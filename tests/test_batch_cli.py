@@ -9,9 +9,11 @@ import sys
 
 import pytest
 from test_cli import ENVIRONMENT, ROOT, hear_signals, run  # noqa: F401  (a fixture)
+from test_engine import widen
+from tiny import TINY_CHAT_TEMPLATE
 
 from pipeline import batch, cli
-from pipeline.engine import Engine, Sampling
+from pipeline.engine import Engine, Sampling, Statistics
 
 TEXTS = ["The capital", "x", "Once upon a time there was a cat", "mat", "Où?", "is on the", "a b"]
 
@@ -88,12 +90,52 @@ def test_a_line_may_be_a_text_or_messages_with_choices_of_its_own(ask, engine, t
     assert fourth == whole[: whole.index(whole[2:4])]
 
 
+@pytest.fixture
+def thinker(tiny_directory, tiny_json, tmp_path):
+    """A model that thinks: its template opens the reasoning, and nothing it says closes it."""
+    directory = shutil.copytree(tiny_directory, tmp_path / "thinker")
+    more = json.loads(json.dumps(tiny_json))
+    more["added_tokens"].append(dict(more["added_tokens"][-1], id=320, content="</think>"))
+    (directory / "tokenizer.json").write_text(json.dumps(more))
+    widen(directory)
+    template = TINY_CHAT_TEMPLATE.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+    (directory / "chat_template.jinja").write_text(template)
+    return directory
+
+
+@pytest.mark.parametrize("temperature", [0, 1.5])
+def test_a_thinking_budget_for_all_and_for_each(run, thinker, tmp_path, temperature):  # noqa: F811
+    engine = Engine.load(thinker)
+    own = {"temperature": temperature, "seed": 3, "max_tokens": 30}
+    budgets = [None, 0, 1, 7, 100]
+    lines = [own | {"prompt": "Once"} | {"think_budget": n} for n in budgets]
+    lines.append(own | {"prompt": "Once", "think_budget": 26})  # no room for the closing
+    prompts = written(tmp_path / "p", map(json.dumps, lines))
+    options = ("batch", "--model", thinker, "--think-budget", 4, "--rows", 2)
+    code, shown, _ = run(*options, prompts)
+    assert code == 0
+    for budget, found in zip([4, *budgets[1:], 26], records(shown), strict=True):
+        statistics = Statistics()
+        answer = one_by_one(
+            engine, "Once", max_tokens=30, think_budget=budget, statistics=statistics,
+            sampling=Sampling(temperature=temperature, seed=3),
+        )  # fmt: skip
+        assert (found["text"], found.get("reasoning", "")) == (answer.text, answer.reasoning)
+        assert found["finish_reason"] == answer.finish_reason
+        assert found["usage"]["reasoning_tokens"] == statistics.num_reasoning_tokens
+        assert found["usage"]["completion_tokens"] == statistics.num_generated_tokens
+        assert found["usage"]["prompt_tokens"] == statistics.num_prompt_tokens
+        assert statistics.num_reasoning_tokens <= budget
+    assert [one["usage"]["reasoning_tokens"] for one in records(shown)[:4]] == [4, 0, 1, 7]
+
+
 BAD = {
     "no json": ("{", "Expecting property name"),
     "a number": ("7", "it is a JSON int, not an object or a text"),
     "no prompt": ("{}", 'neither "messages" nor a "prompt"'),
     "empty": ('{"prompt": " "}', 'neither "messages" nor a "prompt"'),
     "length": ('{"prompt": "x", "max_tokens": 0}', "max_tokens must be a whole number"),
+    "budget": ('{"prompt": "x", "think_budget": -1}', "think_budget must be a whole number"),
     "too long": (json.dumps("x" * 300), "leave no room in the context of 256"),
     "choice": ('{"prompt": "x", "top_p": 5}', "top_p must be above 0"),
     "type": ('{"prompt": "x", "temperature": "hot"}', "must be real number"),
