@@ -39,7 +39,7 @@ def save_cache(path: str | Path, cache: list[KVCache], ids: Sequence[int], m: Tr
         "fingerprint": fingerprint(m),
         "model": m.config.model_type,
         "ids": json.dumps(list(ids)),
-        "options": json.dumps(_options(cache[0])),
+        "options": json.dumps(options_of(cache[0])),
         "counters": json.dumps(files[0][1]),
     }
     part = path.with_name(f".{path.name}.{os.getpid()}.safetensors")  # MLX wants this ending
@@ -118,7 +118,7 @@ def fingerprint(m: Transformer) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _options(layer: KVCache) -> dict[str, int | None]:
+def options_of(layer: KVCache) -> dict[str, int | None]:
     """What make_layers needs to make such layers."""
     options = {}
     if isinstance(layer.form, Quantized):

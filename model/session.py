@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from model.cache import KVCache
-from model.cache_file import load_cache, save_cache
+from model.cache_file import load_cache, options_of, save_cache
 from model.generate import Token, generate
 from model.transformer import Transformer
 
@@ -36,6 +36,11 @@ class Session:
     def ids(self) -> list[int]:
         """What the cache holds."""
         return self._ids[: min(layer.offset for layer in self._cache)]
+
+    @property
+    def cache_options(self) -> dict[str, int | None]:
+        """How the cache was made, of bits, group_size, max_size and keep what isn't the default."""
+        return options_of(self._cache[0])
 
     def generate(self, ids: Sequence[int], **options: Any) -> Iterator[int] | Iterator[Token]:
         """generate() with the whole prompt; what it shares with the ids held isn't read again.

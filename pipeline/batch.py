@@ -30,6 +30,7 @@ from pipeline.options import USAGE
 if TYPE_CHECKING:
     from pipeline.engine import Chunk, Composer, Engine, Sampling
 
+HEADER = b'{"batch": '  # how a file of answers so far begins
 WAITING = 2  # prompts in line for each that runs: enough that no place is ever empty
 CHOICES = ("temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalty")
 
@@ -47,7 +48,8 @@ def make_parser() -> given.Parser:
     )
     add = parser.add_argument
     add("prompts", metavar="PROMPTS", help="a .jsonl file, or - for a pipe")
-    add("-o", "--output", metavar="OUT", help="where answers go (default: stdout)")
+    where = "where answers go (default: stdout)"
+    add("-o", "--output", type=given.new_file, metavar="OUT", help=where)
     add("--rows", type=given.integer(1), default=8, metavar="N", help="prompts at a time: 8")
     add("--raw", action="store_true", help="continue the prompts: no chat template")
     given.add_model(parser)
@@ -74,13 +76,15 @@ class Request:
     @classmethod
     def parse(cls, number: int, line: bytes) -> Request:
         """Raises ValueError with what is wrong with the line."""
-        content = json.loads(line)
+        content = json.loads(_decoded(line))
         content = {"prompt": content} if isinstance(content, str) else content
         if not isinstance(content, dict):
             raise ValueError(f"it is a JSON {type(content).__name__}, not an object or a text")
         if not given.is_unicode(json.dumps(content, ensure_ascii=False)):
             raise ValueError("it holds a lone surrogate, which is half a character")
         stop = content.get("stop") or []
+        if not isinstance(stop, str | list):
+            raise ValueError(f"stop must be a text or a list of texts, found {stop!r}")
         return cls(
             number=number,
             digest=_digest(line),
@@ -89,7 +93,7 @@ class Request:
             max_tokens=_whole_number(content, "max_tokens", 1),
             think_budget=_whole_number(content, "think_budget", 0),
             stop=[stop] if isinstance(stop, str) else stop,
-            choices={name: content[name] for name in CHOICES if content.get(name) is not None},
+            choices=_choices(content),
         )
 
 
@@ -104,8 +108,25 @@ def _messages(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     prompt, system = content.get("prompt"), content.get("system")
     if not isinstance(prompt, str) or not prompt.strip():
         raise ValueError('it has neither "messages" nor a "prompt" with some text')
+    if not isinstance(system, str | None):
+        raise ValueError(f"system must be a text, found {system!r}")
     first = [] if system is None else [{"role": "system", "content": system}]
     return [*first, {"role": "user", "content": prompt}]
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8 at byte {error.start}") from error
+
+
+def _choices(content: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: content[name] for name in CHOICES if content.get(name) is not None}
+    for name, value in found.items():
+        if type(value) not in (int, float):
+            raise ValueError(f"{name} must be a number, found {value!r}")
+    return found
 
 
 def _whole_number(content: Mapping[str, Any], name: str, low: int) -> int | None:
@@ -124,14 +145,17 @@ def _digest(line: bytes) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Answer all lines; 1 where some had to be skipped."""
+    if why := given.why_not_raw(options):
+        terminal.say(f"error: {why}")
+        return USAGE
     lines = _read_lines(options.prompts)
-    if options.output and Path(options.output).exists():
+    if options.output and options.output.exists():
         terminal.say(
             f"error: {options.output} exists already; remove it, or pass another file with -o"
         )
         return USAGE
     numbers = [number for number, _ in lines]
-    sink = _Journal(Path(options.output), options) if options.output else _InOrder()
+    sink = _Journal(options.output, options) if options.output else _InOrder()
     with closing(sink):
         requests = [_parse(*line) for line in lines if sink.done.get(line[0]) != _digest(line[1])]
         if len(requests) < len(lines) and not options.quiet:
@@ -158,7 +182,8 @@ def _read_lines(name: str) -> list[tuple[int, bytes]]:
     lines = enumerate(content.split(b"\n"), start=1)
     found = [(number, line) for number, line in lines if line.strip()]
     if not found:
-        raise ValueError(f"{name} holds no prompts; write one JSON object a line")
+        what = "stdin" if name == "-" else name
+        raise ValueError(f"{what} holds no prompts; write one JSON object a line")
     return found
 
 
@@ -182,7 +207,9 @@ def _answer_all(todo: list[Request], sink: _Journal | _InOrder, options: argpars
     engine, _ = loading.load_engine(options)
     if not options.raw and not engine.has_chat_template:
         options.raw = True
-        terminal.say("this model has no chat template, so prompts are continued as with --raw")
+        terminal.say(f"{given.NO_TEMPLATE}prompts are continued as with --raw")
+        if options.system:
+            terminal.say("--system is left out")
     progress, num_skipped = _Progress(len(todo), quiet=options.quiet), 0
     for request, record in _answers(engine, todo, options):
         num_skipped += record is None
@@ -407,9 +434,16 @@ class _Journal:
     def _read(self, header: dict[str, str]) -> dict[int, dict[str, Any]]:
         """The records there; the end of a line that was cut short is dropped from the file."""
         self._file.seek(0)
-        whole = self._file.read().rpartition(b"\n")
+        content = self._file.read()
+        if not (content.startswith(HEADER) or HEADER.startswith(content)):
+            raise ValueError(self._foreign())
+        whole = content.rpartition(b"\n")
+        try:
+            found = [json.loads(line) for line in whole[0].split(b"\n") if line]
+            records = {record["line"]: record for record in found[1:] if record["digest"]}
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(self._foreign()) from error
         self._file.truncate(len(whole[0]) + len(whole[1]))
-        found = [json.loads(line) for line in whole[0].split(b"\n") if line]
         if not found:
             self._append(header)
         elif found[0] != header:
@@ -417,7 +451,13 @@ class _Journal:
                 f"{self._part} was begun by a run with other options; repeat those to go on with "
                 "it, or remove it to begin anew"
             )
-        return {record["line"]: record for record in found[1:]}
+        return records
+
+    def _foreign(self) -> str:
+        return (
+            f"{self._part} is damaged, or no file of this command, whose answers so far would be "
+            "there; remove it, or pass another file with -o"
+        )
 
     def _append(self, record: Mapping[str, Any]) -> None:
         self._file.write(_line(record))

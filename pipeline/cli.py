@@ -100,6 +100,9 @@ def _run(command: Any, options: argparse.Namespace) -> int:
 
 def answer_once(options: argparse.Namespace) -> int:
     """Find the model, load it, stream its answer, say what it cost."""
+    if why := given.why_not_raw(options):
+        say(f"error: {why}")
+        return USAGE
     prompt = _read_prompt(options)
     if not prompt.strip():
         say("error: the prompt is empty; give some text to answer or continue")
@@ -189,7 +192,9 @@ def _read_file(name: str) -> str:
 def _encode(engine: Engine, prompt: str, options: argparse.Namespace) -> tuple[list[int], bool]:
     """-> the prompt's ids, and whether it is continued as it stands."""
     if not options.raw and not engine.has_chat_template and not options.quiet:
-        say("this model has no chat template, so the prompt is continued as with --raw")
+        say(f"{given.NO_TEMPLATE}the prompt is continued as with --raw")
+        if options.system:
+            say("--system is left out")
     if options.raw or not engine.has_chat_template:
         return engine.encode_raw(prompt + (options.prefill or "")), True
     messages = [{"role": "user", "content": prompt}]

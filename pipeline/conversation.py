@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.options import why_no_file
+
 FORMAT = "bytepair chat 1"
 ROLES = ("user", "assistant")
 
@@ -68,6 +70,8 @@ class Conversation:
 
     def save(self, path: Path) -> None:
         """Write it as JSON, whole or not at all. ValueError for a file that is something else."""
+        if why := why_no_file(path):
+            raise ValueError(why)
         if path.exists() and not _is_ours(path):
             raise ValueError(f"{path} exists and is no saved conversation; take another name")
         content = {"format": FORMAT, "system": self.system, "messages": self.turns}
@@ -88,7 +92,12 @@ class Conversation:
         roles = [turn.get("role") for turn in turns] if _is_list_of_objects(turns) else None
         if roles is None or roles != [ROLES[i % 2] for i in range(len(roles))]:
             raise ValueError(f"{path} is damaged: its messages aren't the user's and assistant's")
-        return cls(content.get("system"), tuple(turns))
+        system = content.get("system")
+        texts = [turn.get("content") for turn in turns]
+        texts += [turn.get("reasoning_content", "") for turn in turns]
+        if not all(isinstance(text, str) for text in [*texts, system or ""]):
+            raise ValueError(f"{path} is damaged: not all of its messages are texts")
+        return cls(system, tuple(turns))
 
 
 def _is_list_of_objects(value: Any) -> bool:

@@ -6,10 +6,12 @@ Blind spot: it does not know what will be asked of them.
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline import options as given
 from pipeline import source, terminal
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ def load_engine(options: argparse.Namespace) -> tuple[Engine, float]:
     )
     seconds = time.perf_counter() - start
     notify(f"{found.name}, loaded in {seconds:.1f} s")
+    if options.context and options.context > engine.context:
+        notify(f"the model's own context is {engine.context} tokens: --context changes nothing")
     if options.think is not None and not engine.can_switch_thinking:
         name = "--think" if options.think else "--no-think"
         notify(f"this model's chat template has no switch for thinking: {name} changes nothing")
@@ -63,15 +67,33 @@ def load_session(engine: Engine, options: argparse.Namespace) -> model.Session:
     """The session that --prompt-cache holds, or a new one."""
     import model
 
-    path = options.prompt_cache and Path(options.prompt_cache)
-    if path and not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"{path.parent} is no directory, so {path.name} can't be kept there"
-        )
-    if path and path.exists():
-        return model.Session.load(path, engine.model)
     group_size = 64 if engine.model.config.head_dim % 64 == 0 else 32
-    return engine.session(bits=options.kv_bits, group_size=group_size, max_size=options.max_kv_size)
+    new = engine.session(bits=options.kv_bits, group_size=group_size, max_size=options.max_kv_size)
+    if not options.prompt_cache:
+        return new
+    path = Path(options.prompt_cache)
+    _check_place(path)
+    if not path.exists():
+        return new
+    kept = model.Session.load(path, engine.model)
+    if (options.kv_bits or options.max_kv_size) and kept.cache_options != new.cache_options:
+        raise ValueError(
+            f"{path} holds keys and values in another form than --kv-bits and --max-kv-size ask "
+            "for; leave these out to go on with it, or name another file"
+        )
+    return kept
+
+
+def _check_place(path: Path) -> None:
+    """ValueError where a file can't be kept, before an answer is made for it."""
+    if why := given.why_no_file(path):
+        raise ValueError(why)
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        what = f"{path.name} can't be put into {path.parent}"
+        raise ValueError(f"{what}: {error.strerror}") from error
 
 
 def details(engine: Engine) -> str:

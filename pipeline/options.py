@@ -10,6 +10,7 @@ import argparse
 import math
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.terminal import say
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 USAGE = 2  # exit code
 DTYPES = ("float32", "bfloat16", "float16")
+NO_TEMPLATE = "this model has no chat template, so "
 SAMPLING = "Where temperature, top-p, top-k, min-p and repetition penalty are not given, the "
 SAMPLING += "model's generation_config.json decides."
 
@@ -49,10 +51,11 @@ def add_prompt(parser: Parser) -> None:
         action="store_true",
         help="continue the text as it stands: no chat template",
     )
-    add("--prefill", "--prefill-response", type=_text, metavar="TEXT", help="how the answer begins")
+    add("--prefill", "--prefill-response", type=text, metavar="TEXT", help="how the answer begins")
     add(
         "--prompt-cache",
         "--prompt-cache-file",
+        type=text,
         metavar="FILE",
         help="read what FILE holds of the prompt, then keep this prompt and answer there",
     )
@@ -61,7 +64,8 @@ def add_prompt(parser: Parser) -> None:
 def add_model(parser: Parser) -> None:
     """Which model, and in what form."""
     add = parser.add_argument_group("model").add_argument
-    add("--model", metavar="MODEL", help="directory, .gguf file or Hub id (default: Qwen3-0.6B)")
+    where = "directory, .gguf file or Hub id (default: Qwen3-0.6B)"
+    add("--model", type=text, metavar="MODEL", help=where)
     add("--dtype", choices=DTYPES, help="of the weights (default: float32 on CPUs, else theirs)")
     add(
         "--quantized",
@@ -90,6 +94,7 @@ def add_cache(parser: Parser) -> None:
     add(
         "--draft",
         "--draft-model",
+        type=text,
         metavar="ngram|MODEL",
         help="guess tokens from repeats, or with a smaller model of the same vocabulary",
     )
@@ -98,13 +103,13 @@ def add_cache(parser: Parser) -> None:
 def add_answer(parser: Parser) -> None:
     """How the answer is drawn, and what ends it."""
     add = parser.add_argument_group("answer").add_argument
-    add("--system", "--system-prompt", type=_text, metavar="TEXT", help="the system message")
+    add("--system", "--system-prompt", type=text, metavar="TEXT", help="the system message")
     add("-m", "--max-tokens", type=integer(1), default=1024, metavar="N", help="default: 1024")
     add(
         "--stop",
         action="append",
         default=[],
-        type=_text,
+        type=text,
         metavar="TEXT",
         help="end before TEXT; repeatable",
     )
@@ -126,7 +131,7 @@ def add_answer(parser: Parser) -> None:
     add("--seed", type=integer(0, 2**64 - 1), metavar="S", help="same seed, same answer")
 
 
-def add_thinking(parser: Parser, *, budget: bool = True) -> None:
+def add_thinking(parser: Parser) -> None:
     """Whether the model thinks first, where its template can say so."""
     group = parser.add_argument_group("thinking (models whose answers begin with <think>)")
     either = group.add_mutually_exclusive_group()
@@ -134,13 +139,12 @@ def add_thinking(parser: Parser, *, budget: bool = True) -> None:
     either.add_argument(
         "--no-think", action="store_false", dest="think", help="let it answer at once"
     )
-    if budget:
-        group.add_argument(
-            "--think-budget",
-            type=integer(0),
-            metavar="N",
-            help="end the thinking after N tokens; 0 allows none",
-        )
+    group.add_argument(
+        "--think-budget",
+        type=integer(0),
+        metavar="N",
+        help="end the thinking after N tokens; 0 allows none",
+    )
 
 
 def add_loudness(parser: Parser) -> None:
@@ -169,6 +173,20 @@ def sampling_of(options: argparse.Namespace) -> Sampling:
 def thinking_variables(think: bool | None) -> dict[str, bool]:
     """What a chat template is told; nothing where the user leaves it to the template."""
     return {} if think is None else {"enable_thinking": think}
+
+
+def why_not_raw(options: argparse.Namespace) -> str | None:
+    """What makes no sense beside --raw, in one sentence."""
+    asked = {
+        "--system": options.system,
+        "--think": options.think or None,
+        "--no-think": None if options.think is None else not options.think or None,
+        "--think-budget": options.think_budget,
+    }
+    names = [name for name, value in asked.items() if value is not None]
+    if not (options.raw and names):
+        return None
+    return f"--raw continues a text as it stands, without the chat template that {names[0]} is for"
 
 
 # --- types of arguments --------------------------------------------------------------------------
@@ -208,12 +226,29 @@ def integer(low: int, high: float = math.inf) -> Callable:
     return parse
 
 
-def _text(text: str) -> str:
+def text(value: str) -> str:
     """An argparse type: text that isn't empty."""
-    if not text or not is_unicode(text):
-        what = "empty" if not text else "not UTF-8"
+    if not value or not is_unicode(value):
+        what = "empty" if not value else "not UTF-8"
         raise argparse.ArgumentTypeError(f"it is {what}, but must be some text")
-    return text
+    return value
+
+
+def new_file(name: str) -> Path:
+    """An argparse type: where a file can be put."""
+    path = Path(text(name))
+    if why := why_no_file(path):
+        raise argparse.ArgumentTypeError(why)
+    return path
+
+
+def why_no_file(path: Path) -> str | None:
+    """What is wrong with a place for a file, if it is plain before anything is done."""
+    if path.is_dir():
+        return f"{path} is a directory; name a file"
+    if not path.parent.is_dir():
+        return f"{path.parent} is no directory, so {path.name} can't be put there"
+    return None
 
 
 def is_unicode(argument: str) -> bool:

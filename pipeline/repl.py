@@ -124,6 +124,7 @@ class _Reader:
 
     def read(self) -> str | None:
         """The next message, None where the input has ended. ValueError if it isn't UTF-8."""
+        text = None
         try:
             text = self._line(PROMPT)
             if text.lstrip().startswith(QUOTES):
@@ -132,7 +133,9 @@ class _Reader:
                 while text.endswith("\\"):
                     text = text[:-1] + "\n" + self._line(MORE)
         except EOFError:
-            if self.is_terminal:
+            if text is not None:
+                terminal.say_error("the input ended inside a message, which was left out")
+            elif self.is_terminal:
                 print(file=sys.stderr)
             return None
         if not given.is_unicode(text):

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from pipeline.options import USAGE, Parser
+from pipeline.options import USAGE, Parser, new_file
 from pipeline.terminal import say
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def make_parser() -> Parser:
     add("--top", type=_positive, default=5, metavar="N", help="candidates a step (default: 5)")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="of the weights")
     add("--json", action="store_true", help="print one JSON object")
-    add("--html", type=Path, metavar="FILE", help="write a page that needs nothing but itself")
+    add("--html", type=new_file, metavar="FILE", help="write a page that needs nothing but itself")
     return parser
 
 
@@ -106,8 +106,11 @@ def _show(walked: Trace, options: argparse.Namespace) -> None:
         from pipeline.trace_html import page
 
         part = options.html.with_name(f".{options.html.name}.{os.getpid()}")
-        part.write_text(page(walked), encoding="utf-8")
-        part.replace(options.html)
+        try:
+            part.write_text(page(walked), encoding="utf-8")
+            part.replace(options.html)
+        finally:
+            part.unlink(missing_ok=True)
         say(f"wrote {options.html}")
     if options.json:
         print(json.dumps(walked.as_dict(), ensure_ascii=False))

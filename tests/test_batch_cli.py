@@ -138,7 +138,10 @@ BAD = {
     "budget": ('{"prompt": "x", "think_budget": -1}', "think_budget must be a whole number"),
     "too long": (json.dumps("x" * 300), "leave no room in the context of 256"),
     "choice": ('{"prompt": "x", "top_p": 5}', "top_p must be above 0"),
-    "type": ('{"prompt": "x", "temperature": "hot"}', "must be real number"),
+    "type": ('{"prompt": "x", "temperature": "hot"}', "temperature must be a number, found 'hot'"),
+    "bool": ('{"prompt": "x", "top_k": true}', "top_k must be a number, found True"),
+    "a stop": ('{"prompt": "x", "stop": 5}', "stop must be a text or a list of texts, found 5"),
+    "system": ('{"prompt": "x", "system": 5}', "system must be a text, found 5"),
     "stop": ('{"prompt": "x", "stop": [""]}', "stop texts must be"),
     "messages": ('{"messages": "x"}', "messages must be a non-empty list"),
     "surrogate": ('"\\ud800"', "lone surrogate"),
@@ -160,10 +163,10 @@ def test_a_bad_line_is_reported_and_skipped(ask, engine, tmp_path, name):
 
 
 def test_bytes_that_are_no_text_are_a_bad_line(ask, tmp_path):
-    (tmp_path / "p").write_bytes(b'"caf\xe9"\n"mat"\n')
+    (tmp_path / "p").write_bytes(b'"caf\xe9"\n\xef\xbb\xbf"mat"\n')
     code, shown, err = ask("--max-tokens", 4, tmp_path / "p")
     assert (code, [one["line"] for one in records(shown)]) == (1, [2])
-    assert err[0].startswith("line 1 is skipped: ")
+    assert err[0] == "line 1 is skipped: it is not UTF-8 at byte 4"
 
 
 def interrupted(monkeypatch, after):
@@ -293,6 +296,46 @@ def test_what_is_there_is_not_overwritten(ask, prompts, tmp_path):
     assert (code, len(err)) == (2, 1)
     assert "exists already" in err[0]
     assert (tmp_path / "o").read_text() == "mine"
+
+
+@pytest.mark.parametrize("options", [["--system", "x"], ["--no-think"], ["--think-budget", 3]])
+def test_raw_has_no_place_for_what_a_template_needs(ask, prompts, options):
+    code, out, err = ask("--raw", *options, prompts)
+    assert (code, out, len(err)) == (2, "", 1)
+    assert f"without the chat template that {options[0]} is for" in err[0]
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [("", "--output: it is empty"), (".", "is a directory; name a file"), ("no/o", "no directory")],
+)
+def test_a_place_where_no_file_can_be(ask, prompts, out, message):
+    code, shown, err = ask(prompts, "-o", out)
+    assert (code, shown, len(err)) == (2, "", 1)
+    assert message in err[0]
+
+
+@pytest.mark.parametrize(
+    "content", [b"mine", b"mine\n", b'{"a": 1}\n', b'{"batch": "x"}\n[]\n', b'{"batch": \n']
+)
+def test_a_file_of_somebody_else_is_left_alone(ask, prompts, tmp_path, content):
+    (tmp_path / "o.part").write_bytes(content)
+    code, _, err = ask(prompts, "-o", tmp_path / "o")
+    assert (code, len(err)) == (1, 1)
+    assert "o.part is damaged, or no file of this command" in err[0]
+    assert (tmp_path / "o.part").read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [b"", b'{"ba', b'{"batch": "f0'])
+def test_a_run_killed_in_its_first_line_is_begun_again(ask, prompts, tmp_path, content):
+    (tmp_path / "o.part").write_bytes(content)
+    assert ask(prompts, "-o", tmp_path / "o")[0] == 0
+    assert len(records((tmp_path / "o").read_text())) == len(TEXTS)
+
+
+def test_no_prompts_in_a_pipe(ask, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    assert ask("-")[::2] == (1, ["error: stdin holds no prompts; write one JSON object a line"])
 
 
 def test_two_runs_do_not_share_a_file(ask, prompts, tmp_path):

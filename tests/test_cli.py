@@ -751,6 +751,40 @@ def test_a_prompt_cache_that_cannot_be(ask, tmp_path):
     code, out, err = ask("--prompt-cache", tmp_path / "no" / "cache", "x")
     assert (code, out) == (1, "")
     assert "is no directory" in err[-1]
+    code, out, err = ask("--prompt-cache", tmp_path, "x")
+    assert (code, out) == (1, "")
+    assert "is a directory; name a file" in err[-1]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc")
+def test_where_a_prompt_cache_cannot_be_put_no_answer_is_made_for_it(ask):
+    code, out, err = ask("--prompt-cache", "/proc/cache", "x")
+    assert (code, out) == (1, "")
+    assert "error: cache can't be put into /proc" in err[-1]
+
+
+@pytest.mark.parametrize("form", [["--max-kv-size", 16], ["--max-kv-size", 300]])
+def test_a_prompt_cache_in_another_form_is_not_taken_for_it(ask, tmp_path, form):
+    kept = ("--quiet", "--max-tokens", 3, "--prompt-cache", tmp_path / "c", "x")
+    assert ask(*form, *kept)[0] == 0
+    assert ask(*kept)[0] == 0  # its form is the file's
+    assert ask(*form, *kept)[0] == 0
+    before = (tmp_path / "c").read_bytes()
+    code, out, err = ask("--max-kv-size", 20, *kept)
+    assert (code, out, len(err)) == (1, "", 1)
+    assert "in another form than --kv-bits and --max-kv-size ask for" in err[0]
+    assert (tmp_path / "c").read_bytes() == before
+
+
+def test_a_context_beyond_the_model_s_is_told(ask):
+    _, _, err = ask("--context", 10**12, "--max-tokens", 2, "x")
+    assert err[1] == "the model's own context is 256 tokens: --context changes nothing"
+
+
+def test_a_system_message_that_no_template_takes_is_told(run, copy):
+    (copy / "tokenizer_config.json").unlink()
+    _, _, err = run("--model", copy, "--max-tokens", 2, "--system", "a", "x")
+    assert err[2] == "--system is left out"
 
 
 @pytest.mark.parametrize("options", [["--kv-bits", 8], ["--max-kv-size", 16]])
@@ -782,6 +816,13 @@ def test_drafts_change_nothing(ask, tiny_directory, copy):
         (["--think-budget", "-1", "x"], "--think-budget: it is '-1'"),
         (["--context", "0", "x"], "--context: it is '0'"),
         (["--logprobs", "x"], "--logprobs: it is 'x'"),
+        (["--model", "", "x"], "--model: it is empty"),
+        (["--draft", "", "x"], "--draft/--draft-model: it is empty"),
+        (["--prompt-cache", "", "x"], "--prompt-cache/--prompt-cache-file: it is empty"),
+        (["--raw", "--system", "a", "x"], "the chat template that --system is for"),
+        (["--raw", "--think", "x"], "the chat template that --think is for"),
+        (["--raw", "--no-think", "x"], "the chat template that --no-think is for"),
+        (["--raw", "--think-budget", "0", "x"], "the chat template that --think-budget is for"),
         (["--system", "caf\udce9", "x"], "argument --system/--system-prompt: it is not UTF-8"),
     ],
 )

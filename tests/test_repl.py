@@ -75,6 +75,15 @@ class Terminal:
                 self._raw += os.read(self._ours, 4096).decode()
         self.wait_for(until, **options)
 
+    def press_until_heard(self, key):
+        """input() is deaf to a Ctrl-C in the moment between its prompt and its first select()."""
+        deadline, seen = time.monotonic() + SECONDS, len(self._raw)
+        while len(self._raw) == seen:
+            assert time.monotonic() < deadline, self.shown
+            os.write(self._ours, key.encode())
+            if select.select([self._ours], [], [], 1)[0]:
+                self._raw += os.read(self._ours, 4096).decode()
+
     def end(self):
         """-> the exit code, once it has ended by itself."""
         try:
@@ -178,9 +187,8 @@ def test_ctrl_c_stops_the_answer_and_nothing_else(chat):
     said = stopped.splitlines()[1].removesuffix("^C")
     terminal.type("hello\n")
     assert terminal.shown.endswith(">>> hello\nHi, I am a script.\n>>> ")
-    terminal.type(
-        CTRL_C, until="\n(Ctrl-D or /exit leaves)\n>>> "
-    )  # at the prompt: not even a turn
+    terminal.press_until_heard(CTRL_C)  # at the prompt: not even a turn
+    terminal.wait_for("\n(Ctrl-D or /exit leaves)\n>>> ")
     terminal.type("/undo\n")
     terminal.type("/save chat.json\n", until="saved in chat.json\n>>> ")
     saved = json.loads((terminal.home / "chat.json").read_text())
@@ -206,6 +214,40 @@ def test_thinking_is_dimmed_and_apart(chat, tmp_path):
     assert terminal.end() == 0
     hidden = transcript(chat, "think", arguments=["--quiet"])
     assert hidden == ">>> think\nI thought.\n>>> \n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('"messages": [{"role": "user", "content": 5}]', "not all of its messages are texts"),
+        ('"messages": [{"role": "user"}]', "not all of its messages are texts"),
+        ('"system": 5, "messages": []', "not all of its messages are texts"),
+        ('"messages": [{"role": "assistant", "content": "a"}]', "the user's and assistant's"),
+        ('"messages": 5', "aren't the user's and assistant's"),
+    ],
+)
+def test_a_damaged_conversation_is_not_loaded(tmp_path, content, message):
+    (tmp_path / "c.json").write_text('{"format": "bytepair chat 1", ' + content + "}")
+    with pytest.raises(ValueError, match=message):
+        Conversation.load(tmp_path / "c.json")
+
+
+@pytest.mark.parametrize(("name", "message"), [(".", "is a directory"), ("no/c", "no directory")])
+def test_a_conversation_that_cannot_be_put_there(tmp_path, monkeypatch, name, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        Conversation().save(Path(name))
+
+
+@pytest.mark.parametrize("piped", ['hello\n"""what\n', "hello\nwhat\\\n"])
+def test_an_unfinished_message_is_told(tiny_directory, tmp_path, piped):
+    command = [sys.executable, SCRIPT, "chat", "--quiet", "--model", tiny_directory]
+    environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path)}
+    run = subprocess.run(
+        command, env=environment, input=piped, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert (run.returncode, run.stdout) == (0, "Hi, I am a script.\n")
+    assert run.stderr == "error: the input ended inside a message, which was left out\n"
 
 
 def test_a_conversation_is_kept_and_gone_on_with(chat, tmp_path):

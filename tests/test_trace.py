@@ -279,8 +279,24 @@ def test_more_candidates_than_ids_and_a_page_that_cannot_be_written(tiny_directo
     assert done.returncode == 1
     assert "top_logprobs must be between 0 and" in done.stderr
     done = run("x", "--model", tiny_directory, "--html", "no/such/folder/page.html")
-    assert done.returncode == 1
-    assert "No such file or directory" in done.stderr
+    assert done.returncode == 2
+    assert "--html: no/such/folder is no directory, so page.html can't be put" in done.stderr
+
+
+def test_a_page_that_fails_half_way_leaves_nothing(tiny_directory, tmp_path, monkeypatch, capsys):
+    from pipeline import cli
+
+    def half(path, text, **_):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "page.html").write_text("mine")
+    monkeypatch.setattr(Path, "write_text", half)
+    page = str(tmp_path / "page.html")
+    assert cli.main(["trace", "x", "--model", str(tiny_directory), "--html", page]) == 1
+    assert capsys.readouterr().err.endswith("No space left on device\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert (tmp_path / "page.html").read_text() == "mine"
 
 
 def test_chat_without_a_template(tiny_directory, tmp_path):
