@@ -18,7 +18,7 @@ from bpe.formats.alphabet import is_glyphs
 
 tokenizers = pytest.importorskip("tokenizers")
 
-NUM_FILES = 6000 if os.environ.get("BYTEPAIR_NIGHTLY") else 320
+NUM_FILES = 2000 if os.environ.get("BYTEPAIR_NIGHTLY") else 320
 TEXTS_A_FILE = 10
 # Here the peer's places mean something else: what these put in takes the place of a neighbour.
 MOVES_PLACES = ("Replace", "Prepend", "Sequence")
