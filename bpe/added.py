@@ -36,7 +36,7 @@ class AddedTokens:
     ) -> None:
         """as_classed maps a character to one that is in the classes it shall be taken to be in.
 
-        Raises ValueError where two tokens are one after normalization.
+        Raises ValueError where two tokens are one after normalization, or one is nothing.
         """
         tokens = tuple(tokens)
         self.texts = [token.content for token in tokens]
@@ -62,11 +62,18 @@ class AddedTokens:
 def _by_normalized_text(
     tokens: Iterable[AddedToken], normalize: Callable[[str], str]
 ) -> dict[str, AddedToken]:
-    """The tokens with normalized=True by what is left of their text; nothing is never matched."""
+    """The tokens with normalized=True by what is left of their text."""
     found: dict[str, AddedToken] = {}
     for token in tokens:
-        text = normalize(token.content) if token.normalized else ""
-        if text and found.setdefault(text, token) is not token:
+        if not token.normalized or not token.content:
+            continue
+        text = normalize(token.content)
+        if not text:
+            raise ValueError(
+                f"normalization leaves nothing of the added token {token.content!r}, so it would "
+                "match everywhere"
+            )
+        if found.setdefault(text, token) is not token:
             raise ValueError(
                 f"the added tokens {found[text].content!r} and {token.content!r} are both {text!r} "
                 "after normalization, so it is undefined which of them a text holds"
