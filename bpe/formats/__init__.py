@@ -148,7 +148,8 @@ def _load_json(path: Path) -> Any:
         raise ValueError(f"it is {found}")
     try:
         value = json.loads(data.decode("utf-8"))
-        if b"\\ud" in data or b"\\uD" in data:  # escapes of half a character each
+        escapes = data.replace(rb"\\", b"")  # a backslash that is left begins an escape
+        if b"\\ud" in escapes or b"\\uD" in escapes:  # half a character each
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except UnicodeDecodeError as error:
