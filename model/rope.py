@@ -140,12 +140,22 @@ class Rotary:
         """The rotation of `length` positions from `offset` on: one offset, or one a row (B,)."""
         if mx.default_device().type == mx.gpu:
             return self._by_kernel(offset)
+        if length == 1 and isinstance(offset, int):
+            return self._by_matrix(offset)
         return self._by_angles(offset, length)
 
     def _by_kernel(self, offset: int | mx.array) -> Rotate:
         # It divides positions by its `freqs`, so it gets the reciprocals.
         options = {"traditional": False, "base": None, "scale": 1.0, "freqs": 1 / self._frequencies}
         return lambda x: mx.fast.rope(x, self._dims, offset=offset, **options)
+
+    def _by_matrix(self, offset: int) -> Rotate:
+        """One position's rotation is one (D, D) matrix, and its product one operation for six."""
+        angles = float(offset) * self._frequencies  # (D/2,)
+        cos, sin = mx.diag(mx.cos(angles)), mx.diag(mx.sin(angles))
+        halves = [mx.concatenate(pair, axis=1) for pair in ((cos, sin), (-sin, cos))]
+        matrix = mx.concatenate(halves)  # (D, D), for rows from the left
+        return lambda x: (x.astype(mx.float32) @ matrix).astype(x.dtype)
 
     def _by_angles(self, offset: int | mx.array, length: int) -> Rotate:
         """Where there is no kernel, mx.fast.rope would find the same sines in every layer again."""

@@ -85,11 +85,16 @@ def test_divisors_are_one_per_frequency():
         frequencies(Rope(divisors=(1.0, 5.0)), 6)
 
 
-@pytest.mark.parametrize("form", ["by_angles", "by_kernel"])
-@pytest.mark.parametrize("offset", [0, 5, mx.array([5, 0])], ids=str)
-def test_rotation_is_a_complex_product(offset, form):
+@pytest.mark.parametrize(
+    ("form", "offset", "L"),
+    [("by_angles", offset, 4) for offset in (0, 5, mx.array([5, 0]))]
+    + [("by_kernel", offset, 4) for offset in (0, 5, mx.array([5, 0]))]
+    + [("by_matrix", offset, 1) for offset in (0, 5, 200)],
+    ids=str,
+)
+def test_rotation_is_a_complex_product(form, offset, L):
     """Pair (x[i], x[i + D/2]) turns by position times frequency, as a complex number."""
-    B, H, L, D = 2, 3, 4, 6
+    B, H, D = 2, 3, 6
     x = mx.random.normal((B, H, L, D), key=mx.random.key(1))
     rope = Rope(theta=100.0, type="linear", factor=2.0)
     thetas = [100.0 ** (-2 * i / D) / 2 for i in range(D // 2)]
@@ -105,7 +110,8 @@ def test_rotation_is_a_complex_product(offset, form):
         for heads, first in zip(x.tolist(), offsets, strict=True)
     ]
     rotary = Rotary(rope, D)
-    rotate = rotary._by_angles(offset, L) if form == "by_angles" else rotary._by_kernel(offset)
+    arguments = (offset, L) if form == "by_angles" else (offset,)
+    rotate = getattr(rotary, f"_{form}")(*arguments)
     assert_close(rotate(x), expected, atol=1e-5)
     assert_close(rotary.at(offset, L)(x), expected, atol=1e-5)
     assert rotate(x.astype(mx.bfloat16)).dtype == mx.bfloat16
