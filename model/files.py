@@ -11,6 +11,7 @@ doesn't say how many bytes are missing.
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,12 @@ def and_others(names: list[str]) -> str:
     return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
 
 
+@cache
+def _reader() -> mx.ThreadLocalStream:
+    """Made once: MLX never ends the thread of a stream."""
+    return mx.new_thread_local_stream(mx.cpu)
+
+
 class SafetensorsFile:
     """One .safetensors file. tensors: name -> Stored."""
 
@@ -230,5 +237,6 @@ class SafetensorsFile:
     def read(self, name: str) -> mx.array:
         """The tensor, which can be read once."""
         if self._arrays is None:
-            self._arrays = mx.load(str(self._path))
+            # By a thread of its own, beside those that convert what was read.
+            self._arrays = mx.load(str(self._path), stream=_reader())
         return self._arrays.pop(name)  # so that nothing else keeps it in memory

@@ -8,11 +8,16 @@ Blind spot: it checks shapes, not values; a checkpoint with the right shapes and
 loads.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
 from pathlib import Path
 
 import mlx.core as mx
+from mlx import nn
 from mlx.utils import tree_flatten
 
 from model import blas, layout, memory
@@ -21,8 +26,9 @@ from model.config import FLOAT_TYPES
 from model.files import FLOAT_DTYPES, NUM_BYTES, PACKED_DTYPES, Stored, and_others
 from model.moe import checkpoint_names
 from model.quantize import Scheme, matrices, prepare, schemes_of
-from model.transformer import Transformer
+from model.transformer import Block, Transformer
 
+NUM_LANES = 2  # parts of a model that a CPU loads at the same time
 _DTYPES = {name: getattr(mx, name) for name in FLOAT_TYPES}  # name -> MLX's type
 
 
@@ -104,18 +110,68 @@ def fit(checkpoint: Checkpoint, dtype: mx.Dtype = mx.float32, *, keep: bool = Tr
 def _fill(fitted: Fitted, dtype: mx.Dtype) -> None:
     """Read the weights, and lay them out as this device multiplies them fastest."""
     m, is_moved = fitted.model, layout.is_worthwhile(dtype)
-    head = "model.embed_tokens.weight" if m.config.tie_word_embeddings else "lm_head.weight"
-    weights = {}
-    # The head first: it is the largest, and while it is moved it is in memory twice.
-    for name in sorted(fitted.names, key=lambda name: name != head):
-        weights[name] = read(fitted, name, dtype)
-        if name == head and is_moved and _is_float(weights[name]):
-            weights[name] = layout.by_columns(weights[name])
-            mx.eval(weights[name])
-    m.load_weights(list(weights.items()))
-    weights.clear()
-    for block in m.model.layers if is_moved else ():
-        block.lay_out()
+    head = "model.embed_tokens" if m.config.tie_word_embeddings else "lm_head"
+    parts, lanes = _parts(fitted.names), _make_lanes()
+    # The head first: it is the largest, and while it is converted it is in memory twice.
+    for path in sorted(parts, key=lambda path: path != head):
+        part = attrgetter(path)(m) if isinstance(path, str) else m.model.layers[path]
+        lane = min(lanes, key=lambda lane: lane.num_values)
+        with lane.context:
+            arrays = [(name, _stored(fitted, name)) for name in parts[path]]
+            m.load_weights(arrays, strict=False)
+            if is_moved and isinstance(part, Block):
+                part.lay_out(dtype)
+            elif is_moved and path == head:
+                layout.lay_out(part, dtype)
+            part.apply(lambda array: _as(dtype, array))
+            lane.run(part)
+    for lane in lanes:
+        lane.finish()
+
+
+def _parts(names: Iterable[str]) -> dict[str | int, list[str]]:
+    """Names of parameters by what is loaded together: a layer (its number) or a module (its path).
+
+    >>> _parts(["model.norm.weight", "model.layers.3.mlp.up_proj.weight"])
+    {'model.norm': ['model.norm.weight'], 3: ['model.layers.3.mlp.up_proj.weight']}
+    """
+    parts = {}
+    for name in names:
+        layer = re.match(r"model\.layers\.(\d+)\.", name)
+        parts.setdefault(int(layer[1]) if layer else name.rpartition(".")[0], []).append(name)
+    return parts
+
+
+@dataclass
+class _Lane:
+    """Parts of a model that MLX computes one after another, beside those of other lanes."""
+
+    context: AbstractContextManager
+    num_values: int = 0  # given to it so far
+    last: nn.Module | None = None
+
+    def run(self, part: nn.Module) -> None:
+        """Compute its parameters as soon as those of the part before it are there."""
+        self.finish()  # so that no more than two are in memory twice
+        mx.async_eval(part.parameters())
+        self.last = part
+        self.num_values += sum(array.size for _, array in tree_flatten(part.parameters()))
+
+    def finish(self) -> None:
+        if self.last is not None:
+            mx.eval(self.last.parameters())
+
+
+def _make_lanes() -> list[_Lane]:
+    """On a CPU most of the time goes into new pages of memory, and there several find them."""
+    extra = _extra_streams() if mx.default_device().type == mx.cpu else ()
+    return [_Lane(nullcontext()), *(_Lane(mx.stream(stream)) for stream in extra)]
+
+
+@cache
+def _extra_streams() -> tuple[mx.ThreadLocalStream, ...]:
+    """Made once: MLX never ends the thread of a stream."""
+    return tuple(mx.new_thread_local_stream(mx.cpu) for _ in range(NUM_LANES - 1))
 
 
 def num_bytes(m: Transformer, dtype: mx.Dtype) -> int:
@@ -126,11 +182,21 @@ def num_bytes(m: Transformer, dtype: mx.Dtype) -> int:
 
 def read(fitted: Fitted, name: str, dtype: mx.Dtype | None) -> mx.array:
     """One parameter, in memory; dtype None leaves its type."""
-    arrays = [fitted.checkpoint.read(part) for part in fitted.names[name]]
-    arrays = [a.astype(dtype) if dtype is not None and _is_float(a) else a for a in arrays]
-    array = arrays[0] if len(arrays) == 1 else mx.stack(arrays)
+    array = _stored(fitted, name)
+    array = array if dtype is None else _as(dtype, array)
     mx.eval(array)  # one at a time, so that only one is in memory twice
     return array
+
+
+def _stored(fitted: Fitted, name: str) -> mx.array:
+    """One parameter as the checkpoint has it; lazy where the file's reader is."""
+    arrays = [fitted.checkpoint.read(part) for part in fitted.names[name]]
+    return arrays[0] if len(arrays) == 1 else mx.stack(arrays)
+
+
+def _as(dtype: mx.Dtype, array: mx.array) -> mx.array:
+    """The array itself unless it holds floats of another type."""
+    return array.astype(dtype) if _is_float(array) and array.dtype != dtype else array
 
 
 def needed(checkpoint: Checkpoint) -> dict[str, Stored]:

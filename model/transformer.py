@@ -19,7 +19,7 @@ from mlx import nn
 
 from model.cache import KVCache, Mask, make_layers
 from model.config import Config
-from model.layout import Joined, lay_by_columns
+from model.layout import Joined, lay_out
 from model.moe import SparseMLP
 from model.ops import attend, silu
 from model.rope import Rotary, Rotate
@@ -43,10 +43,10 @@ class Attention(nn.Module):
         # YaRN scales queries and keys alike; their product takes the square, once.
         self.scale = config.rope.attention_factor**2 / D**0.5
 
-    def lay_out(self) -> None:
-        """Store the weights as layout.py says."""
-        self._qkv.join(self.q_proj, self.k_proj, self.v_proj)
-        lay_by_columns(self.o_proj)
+    def lay_out(self, dtype: mx.Dtype) -> None:
+        """Store the weights in that type, as layout.py says."""
+        self._qkv.join(self.q_proj, self.k_proj, self.v_proj, dtype=dtype)
+        lay_out(self.o_proj, dtype)
 
     def __call__(self, x: mx.array, mask: Mask, cache: KVCache, rotate: Rotate) -> mx.array:
         B, L, _ = x.shape
@@ -71,10 +71,10 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(inner, width, bias=bias)
         self._gate_up = Joined()
 
-    def lay_out(self) -> None:
-        """Store the weights as layout.py says."""
-        self._gate_up.join(self.gate_proj, self.up_proj)
-        lay_by_columns(self.down_proj)
+    def lay_out(self, dtype: mx.Dtype) -> None:
+        """Store the weights in that type, as layout.py says."""
+        self._gate_up.join(self.gate_proj, self.up_proj, dtype=dtype)
+        lay_out(self.down_proj, dtype)
 
     def __call__(self, x: mx.array) -> mx.array:
         gate, up = self._gate_up(x, self.gate_proj, self.up_proj)
@@ -92,11 +92,11 @@ class Block(nn.Module):
         self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def lay_out(self) -> None:
-        """Store the weights as layout.py says; experts stay as they are."""
-        self.self_attn.lay_out()
+    def lay_out(self, dtype: mx.Dtype) -> None:
+        """Store the weights in that type, as layout.py says; experts stay as they are."""
+        self.self_attn.lay_out(dtype)
         if isinstance(self.mlp, MLP):
-            self.mlp.lay_out()
+            self.mlp.lay_out(dtype)
 
     def __call__(self, x: mx.array, mask: Mask, cache: KVCache, rotate: Rotate) -> mx.array:
         x = x + self.self_attn(self.input_layernorm(x), mask, cache, rotate)

@@ -7,7 +7,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from model import layout
-from model.layout import Joined, by_columns
+from model.layout import BLOCK, Joined, laid_out
 from model.load import load
 
 
@@ -61,8 +61,17 @@ def test_tall_matrices_lie_by_columns(moved):
 
 
 def test_a_square_one_is_tall_enough():
-    assert strides(by_columns(mx.zeros((8, 8)))) == (1, 8)
-    assert strides(by_columns(mx.zeros((7, 8)))) == (8, 1)
+    assert strides(laid_out(mx.zeros((8, 8)), dtype=mx.float32)) == (1, 8)
+    assert strides(laid_out(mx.zeros((7, 8)), dtype=mx.float32)) == (8, 1)
+
+
+@pytest.mark.parametrize("rows", [1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 7])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16])
+def test_rows_are_turned_block_by_block(rows, dtype):
+    upper, lower = (mx.random.normal((n, 5)).astype(dtype) for n in (rows, 3))
+    found = laid_out(upper, lower, dtype=mx.float32)
+    assert found.dtype == mx.float32
+    assert found.tolist() == [*upper.tolist(), *lower.tolist()]
 
 
 def test_views_take_no_memory_of_their_own():
@@ -70,7 +79,9 @@ def test_views_take_no_memory_of_their_own():
     mx.eval([one.parameters() for one in maps])
     before = mx.get_active_memory()
     joined = Joined()
-    joined.join(*maps)
+    joined.join(*maps, dtype=mx.float32)
+    mx.eval([one.parameters() for one in maps])
+    mx.synchronize()  # until then the old weights may still be held
     assert mx.get_active_memory() - before < 0.1 * 768 * 256 * 4
     assert len(joined(mx.zeros((1, 256)), *maps)) == 2
 
@@ -81,7 +92,7 @@ def test_joined_maps_answer_as_they_do_alone(bias):
     x = mx.random.normal((2, 7, 6), key=mx.random.key(1))
     expected = [one(x) for one in maps]
     joined = Joined()
-    joined.join(*maps)
+    joined.join(*maps, dtype=mx.float32)
     for answer, wanted in zip(joined(x, *maps), expected, strict=True):
         assert_close(answer, wanted, atol=1e-6)
 
@@ -102,5 +113,5 @@ def test_a_weight_that_is_replaced_counts(moved):
 def test_mixed_biases_are_not_joined():
     maps = [nn.Linear(6, 4, bias=True), nn.Linear(6, 4, bias=False)]
     joined = Joined()
-    joined.join(*maps)
+    joined.join(*maps, dtype=mx.float32)
     assert not joined.is_joined(*maps)
