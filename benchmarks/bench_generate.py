@@ -1,13 +1,17 @@
 """a model -> tokens per second of prefill and decode: bytepair beside its peers.
 
     python -m benchmarks.bench_generate [--model smollm2|qwen3-0.6b] [--rounds N] [--tokens 256]
+    python -m benchmarks.bench_generate --positions [--model ...] [--rounds N]
 
 All run the same weights. SmolLM2-135M is the packaged GGUF file, which the others get as
 safetensors and llama.cpp both as it is (Q4_1) and dequantized to float32. Qwen3-0.6B has that
 model's shape and random values. Equality first: the float32 contestants must give the same greedy
-ids. The ceiling is our own model's matrix products alone. Needs the extra `compare`; also
-llama-cpp-python for llama.cpp and torch for transformers. Who is not installed is left out and
-named. Blind spot: text.
+ids. The ceiling is our own model's matrix products alone. --positions instead measures how a
+token's time grows with its position, and how much of that is attention. On a GPU our own bfloat16
+is added, and who would run on the CPU is left out.
+
+Needs the extra `compare`; also llama-cpp-python for llama.cpp and torch for transformers. Who is
+not installed is left out and named. Blind spot: text.
 """
 
 from __future__ import annotations
@@ -22,8 +26,10 @@ from time import perf_counter
 from benchmarks.harness import Figures, machine, median_of, run_rounds, say, table, versions
 
 PROMPT_ID_STEP = 7919  # a prime: the prompt's ids wander over the vocabulary
-NUM_DECODED = 48
-OURS, PEER = "bytepair float32", "mlx-lm bfloat16"
+NUM_DECODED = 64
+POSITIONS = (128, 512, 1024, 2048)
+OURS, SHORT = "bytepair float32", "bytepair bfloat16"
+PEERS = ("mlx-lm bfloat16", "mlx-lm float32")
 
 
 def prompt_ids(num_tokens: int) -> list[int]:
@@ -67,6 +73,7 @@ def bytepair(path: str, num_tokens: str, dtype: str) -> Figures:
         "load_and_first_seconds": first,
         "peak_bytes": mx.get_peak_memory(),
         "blas": str(blas.enable()),
+        "device": str(mx.default_device()),
         "products_seconds": products_seconds(m),
     }
 
@@ -95,6 +102,46 @@ def products_seconds(m) -> float:
     for _ in range(12):
         start = perf_counter()
         mx.eval(list(products()))
+        times.append(perf_counter() - start)
+    return statistics.median(times[2:])
+
+
+def at_positions(path: str) -> Figures:
+    """Position -> seconds of a token there, and of its attention alone; float32."""
+    import mlx.core as mx
+
+    import model
+
+    m = model.load(path, dtype="float32")
+    found = {}
+    for position in POSITIONS:
+        stream = model.generate(m, prompt_ids(position), max_tokens=NUM_DECODED)
+        times = [perf_counter() for _ in stream]
+        seconds = statistics.median(b - a for a, b in zip(times, times[1:]))
+        # Its positions differ by half as much as those of the tokens that were timed.
+        found[str(position)] = {
+            "seconds": seconds,
+            "attention_seconds": attention_seconds(m, position + NUM_DECODED // 2),
+        }
+        mx.clear_cache()
+    return found
+
+
+def attention_seconds(m, num_positions: int) -> float:
+    """Seconds of one decode step's attention, done alone on ready queries, keys and values."""
+    import mlx.core as mx
+
+    from model.ops import attend
+
+    c = m.config
+    queries = mx.random.normal((1, c.num_attention_heads, 1, c.head_dim))
+    shape = (1, c.num_key_value_heads, num_positions, c.head_dim)
+    held = [mx.random.normal((2, *shape)) for _ in m.model.layers]  # as much as all layers hold
+    mx.eval(queries, held)
+    times = []
+    for _ in range(12):
+        start = perf_counter()
+        mx.eval([attend(queries, k, v, scale=c.head_dim**-0.5, mask=None) for k, v in held])
         times.append(perf_counter() - start)
     return statistics.median(times[2:])
 
@@ -236,23 +283,49 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--model", choices=list(CONTESTANTS), default="smollm2")
     parser.add_argument("--tokens", type=int, default=256, help="prompt length (default: 256)")
+    parser.add_argument("--positions", action="store_true", help="how a token's time grows")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         contestants = CONTESTANTS[options.model](Path(folder), str(options.tokens))
+        if options.positions:
+            contestants = {OURS: ("at_positions", contestants[OURS][1])}
         results = run_rounds("benchmarks.bench_generate", contestants, options.rounds)
-    report(results, options.tokens, options.model)
+    if isinstance(results[OURS], str):
+        raise SystemExit(results[OURS])
+    if options.positions:
+        record = report_positions(results[OURS])
+    else:
+        record = report(results, options.tokens)
+    suite = {"suite": "generate", "model": options.model, "machine": machine()}
+    print(json.dumps(suite | {"versions": versions(*PACKAGES)} | record))
+
+
+PACKAGES = ("mlx", "mlx-lm", "torch", "transformers", "llama-cpp-python", "scipy-openblas32")
+
+
+def on_gpu() -> bool:
+    import mlx.core as mx
+
+    return mx.default_device().type == mx.gpu
 
 
 def qwen3_contestants(folder: Path, num_tokens: str) -> dict[str, tuple[str, ...]]:
     directory = as_random_qwen3(folder)
-    return {OURS: ("bytepair", directory, num_tokens, "float32")} | peers(directory, num_tokens)
+    return ours(directory, num_tokens) | peers(directory, num_tokens)
+
+
+def ours(path: str, num_tokens: str) -> dict[str, tuple[str, ...]]:
+    """On a CPU float32 only: MLX multiplies the shorter types slowly there."""
+    dtypes = {OURS: "float32"} | ({SHORT: "bfloat16"} if on_gpu() else {})
+    return {name: ("bytepair", path, num_tokens, dtype) for name, dtype in dtypes.items()}
 
 
 def peers(directory: str, num_tokens: str) -> dict[str, tuple[str, ...]]:
     """Those that read a safetensors directory."""
-    return {
-        PEER: ("mlx_lm", directory, num_tokens, "bfloat16"),
-        "mlx-lm float32": ("mlx_lm", directory, num_tokens, "float32"),
+    found = {name: ("mlx_lm", directory, num_tokens, name.split()[1]) for name in PEERS}
+    if on_gpu():
+        return found
+    return found | {
         "mlx-lm float32, our BLAS": ("mlx_lm", directory, num_tokens, "float32", "ours"),
         "transformers float32": ("transformers", directory, num_tokens),
     }
@@ -263,11 +336,10 @@ def smollm2_contestants(folder: Path, num_tokens: str) -> dict[str, tuple[str, .
 
     gguf = source.packaged_model(say)
     directory = as_directory(gguf, folder)
-    contestants = {
-        OURS: ("bytepair", str(gguf), num_tokens, "float32"),
-        **peers(directory, num_tokens),
-        "llama.cpp Q4_1": ("llama_cpp", str(gguf), num_tokens),
-    }
+    contestants = ours(str(gguf), num_tokens) | peers(directory, num_tokens)
+    if on_gpu():
+        return contestants
+    contestants["llama.cpp Q4_1"] = ("llama_cpp", str(gguf), num_tokens)
     float32 = as_float32_gguf(gguf, folder / "float32.gguf")
     if float32:
         contestants["llama.cpp float32"] = ("llama_cpp", float32, num_tokens)
@@ -277,57 +349,56 @@ def smollm2_contestants(folder: Path, num_tokens: str) -> dict[str, tuple[str, .
 CONTESTANTS = {"smollm2": smollm2_contestants, "qwen3-0.6b": qwen3_contestants}
 
 
-def report(results: dict[str, list[Figures] | str], num_tokens: int, model: str) -> None:
-    """Equality, the table, the ceiling; the last line is JSON."""
-    rows, record = [], {}
-    ours = results[OURS]
+# --- what was measured -------------------------------------------------------------------------
+
+
+def report(results: dict[str, list[Figures] | str], num_tokens: int) -> dict:
+    """Print equality, speeds, ceiling and loading; -> the same for the record."""
+    rows, record = [], {"num_decoded": NUM_DECODED}
+    own = results[OURS]
+    keys = ("prefill_tokens_per_second", "decode_tokens_per_second")
     for name, rounds in results.items():
         if isinstance(rounds, str):
             say(f"{name} is left out: {rounds}")
             continue
-        same = equal_beginning(ours[0]["ids"], rounds[0]["ids"])
-        keys = ("prefill_tokens_per_second", "decode_tokens_per_second")
+        same = min(equal_beginning(a["ids"], b["ids"]) for a, b in zip(own, rounds))
         speeds = [median_of(rounds, key) for key in keys]
-        ratios = [median_of(ours, key) / speed for key, speed in zip(keys, speeds)]
+        ratios = [median_of(own, key) / speed for key, speed in zip(keys, speeds)]
         record[name] = dict(zip(keys, speeds)) | {"equal_ids": same}
-        rows.append(
-            [
-                name,
-                *(f"{s:.1f} ({r:.2f}x)" for s, r in zip(speeds, ratios)),
-                f"{same} of {NUM_DECODED}",
-            ]
-        )
-    header = [
-        "",
-        f"prefill {num_tokens}, tokens/s (ours/it)",
-        "decode, tokens/s (ours/it)",
-        "equal ids",
-    ]
-    print(table(header, rows))
-    products = median_of(ours, "products_seconds")
-    share = products * median_of(ours, "decode_tokens_per_second")
+        cells = [f"{speed:.1f} ({ratio:.2f}x)" for speed, ratio in zip(speeds, ratios)]
+        rows.append([name, *cells, f"{same} of {NUM_DECODED}"])
+    speeds = [f"{kind}, tokens/s (ours/it)" for kind in (f"prefill {num_tokens}", "decode")]
+    print(table(["", *speeds, "equal ids"], rows))
+    products = median_of(own, "products_seconds")
+    share = products * median_of(own, keys[1])
     print(f"\nmatrix products alone: {1 / products:.1f} tokens/s; {share:.0%} of our decode time")
-    first, peak = median_of(ours, "load_and_first_seconds"), median_of(ours, "peak_bytes")
+    first, peak = median_of(own, "load_and_first_seconds"), median_of(own, "peak_bytes")
     print(f"load and first token: {first:.2f} s, peak memory {peak / 1e9:.2f} GB")
-    if not isinstance(results[PEER], str):
-        print(f"{PEER} loads in {median_of(results[PEER], 'load_seconds'):.2f} s")
-    print(f"BLAS: {ours[0]['blas']}")
-    packages = versions(
-        "mlx", "mlx-lm", "torch", "transformers", "llama-cpp-python", "scipy-openblas32"
-    )
-    record |= {"products_tokens_per_second": 1 / products, "blas": ours[0]["blas"]}
-    record |= {"load_and_first_seconds": first, "peak_bytes": peak}
-    print(
-        json.dumps(
-            {
-                "suite": "generate",
-                "model": model,
-                "machine": machine(),
-                "versions": packages,
-                **record,
-            }
-        )
-    )
+    for name in PEERS:
+        if not isinstance(results[name], str):
+            seconds = record[name]["load_seconds"] = median_of(results[name], "load_seconds")
+            print(f"{name} loads in {seconds:.2f} s ({first / seconds:.2f}x)")
+    print(f"device: {own[0]['device']}; BLAS: {own[0]['blas']}")
+    record |= {"products_tokens_per_second": 1 / products, "blas": own[0]["blas"]}
+    return record | {"load_and_first_seconds": first, "peak_bytes": peak}
+
+
+def report_positions(rounds: list[Figures]) -> dict:
+    """Print each position's time, and what grows that isn't attention; -> both for the record."""
+    keys = ("seconds", "attention_seconds")
+    found = {
+        position: {key: statistics.median(each[position][key] for each in rounds) for key in keys}
+        for position in map(str, POSITIONS)
+    }
+    first = found[str(POSITIONS[0])]
+    rows = []
+    for position, one in found.items():
+        more, attention = (one[key] - first[key] for key in keys)
+        one["rest_grows_by"] = (more - attention) / first["seconds"]
+        cells = [f"{one[key] * 1e3:.1f}" for key in keys]
+        rows.append([position, *cells, f"{one['rest_grows_by']:.1%}"])
+    print(table(["position", "a token, ms", "its attention alone, ms", "the rest grows by"], rows))
+    return found
 
 
 def equal_beginning(a: list[int], b: list[int]) -> int:

@@ -76,7 +76,19 @@ def machine() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
+        **_gpu(),
     }
+
+
+def _gpu() -> dict[str, str]:
+    """Its name, where MLX computes on one."""
+    try:
+        import mlx.core as mx
+    except ImportError:
+        return {}
+    if mx.default_device().type != mx.gpu:
+        return {}
+    return {"gpu": str(mx.device_info().get("device_name", "a GPU"))}
 
 
 def _processor() -> str:

@@ -19,14 +19,17 @@ HISTORY = Path(__file__).parent / "history.jsonl"
 
 Record = dict[str, Any]  # suite, form, commit, date, machine, versions, figures
 
-SAME = ("system", "processor", "cores")  # what makes two machines the same
+SAME = ("system", "processor", "cores", "gpu")  # what makes two machines the same
 LEAST_NOISE = 0.05  # share; rounds that happen to agree do not show how much runs differ
 MORE_IS_BETTER = {
     "prefill_tokens_per_second", "decode_tokens_per_second", "cold", "warm", "decode", "one", "two",
     "alone", "together", "drafted_tokens_per_second", "plain_tokens_per_second",
 }  # fmt: skip
 LESS_IS_BETTER = {"seconds", "counting", "learning", "load", "peak"}
-PEERS = ("mlx-lm", "llama.cpp", "HF", "tiktoken", "gigatoken", "bpeasy", "gigabpe", "textbook")
+PEERS = (
+    "mlx-lm", "transformers", "llama.cpp", "HF", "tiktoken", "gigatoken", "bpeasy", "gigabpe",
+    "textbook",
+)  # fmt: skip
 
 
 def append(file: Path, record: Record) -> None:

@@ -33,18 +33,18 @@ from benchmarks.history import (
 
 OURS = {"generate": "bytepair float32", "encode": "bytepair", "train": "bytepair, 2 processes"}
 GENERATORS = (
-    "bytepair float32", "mlx-lm bfloat16", "mlx-lm float32", "mlx-lm float32, our BLAS",
-    "transformers float32", "llama.cpp Q4_1", "llama.cpp float32",
+    "bytepair float32", "bytepair bfloat16", "mlx-lm bfloat16", "mlx-lm float32",
+    "mlx-lm float32, our BLAS", "transformers float32", "llama.cpp Q4_1", "llama.cpp float32",
 )  # fmt: skip
 CEILING = "our matrix products alone"
 ENCODERS = ("bytepair", "HF tokenizers", "tiktoken", "gigatoken")
 TEXTS = ("english", "python", "chinese")
 TRAINERS = ("bytepair, 2 processes", "bytepair, 1 process", "HF BpeTrainer")
 TRAIN_SIZES = (8000, 32000)
-NUM_DECODED = 48  # ids that bench_generate compares
+NUM_DECODED = 48  # ids that bench_generate compared before it recorded how many
 PROMPT = 256  # tokens, in the table of generation
 
-BLOCK = re.compile(r"(<!-- bench:(\w+) -->\n)(.*?)(<!-- /bench -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- bench:([\w.-]+) -->\n)(.*?)(<!-- /bench -->)", re.DOTALL)
 
 
 # --- tables: records of one suite, newest first -> Markdown, or None without figures ------------
@@ -60,14 +60,20 @@ def generate_table(records: list[Record]) -> str | None:
         ours = [_value(records, f"{PROMPT}/{OURS['generate']}/{key}") for key in keys]
         is_ours = name == OURS["generate"]
         cells = [_speed(value, None if is_ours else own) for value, own in zip(values, ours)]
-        equal = _least(records, f"{PROMPT}/{name}/equal_ids")
-        rows.append([name, *cells, "" if is_ours else f"{equal:.0f} of {NUM_DECODED}"])
+        rows.append([name, *cells, "" if is_ours else _equal_ids(records, name)])
     ceiling = _value(records, f"{PROMPT}/products_tokens_per_second")
     if rows and ceiling is not None:
         decode = _value(records, f"{PROMPT}/{OURS['generate']}/{keys[1]}")
         rows.append([CEILING, "", _speed(ceiling, decode), ""])
     header = ["", f"prefill {PROMPT}, tokens/s", "decode, tokens/s", "equal greedy ids"]
     return table(header, rows) if rows else None
+
+
+def _equal_ids(records: list[Record], name: str) -> str:
+    path = f"{PROMPT}/{name}/equal_ids"
+    record = next(each for each in records if path in each["figures"])
+    compared = value_of(record, f"{PROMPT}/num_decoded") or NUM_DECODED
+    return f"{least_of(record, path):.0f} of {compared:.0f}"
 
 
 def encode_table(records: list[Record]) -> str | None:
@@ -125,6 +131,7 @@ def speculative_table(records: list[Record]) -> str | None:
 
 TABLES: dict[str, Callable[[list[Record]], str | None]] = {
     "generate": generate_table,
+    "generate-qwen3-0.6b": generate_table,
     "encode": encode_table,
     "train": train_table,
     "batch": batch_table,
@@ -175,8 +182,8 @@ def _yes_no(equal: list[float | None]) -> str:
 def as_text(records: list[Record]) -> str:
     """All tables, and under each what changed since the record before it."""
     here = chosen_machine(records)
-    system, processor, cores = here
-    parts = [f"On {system}, {processor}, {cores} cores:"]
+    system, processor, cores, gpu = here
+    parts = [f"On {system}, {gpu or processor}, {cores} cores:"]
     for suite, render in TABLES.items():
         found = latest(records, suite, here)
         shown = render(found) if found else None
@@ -295,7 +302,7 @@ def _speed_against_length(records: list[Record], kind: str) -> dict[str, list[pl
     """Of each contestant (prompt tokens, tokens/s, lowest, highest)."""
     found = [r for r in records if r["suite"] == "generate"][::-1]
     paths = {path for record in found for path in record["figures"]}
-    lengths = sorted({int(path.split("/")[0]) for path in paths})
+    lengths = sorted({int(first) for path in paths if (first := path.split("/")[0]).isdigit()})
     series = {}
     for name in GENERATORS:
         points = []

@@ -49,7 +49,16 @@ SUITES = {
     "generate": Suite(
         "benchmarks.bench_generate",
         {"256/": ("--tokens", "256")},
-        {f"{n}/": ("--tokens", str(n)) for n in (32, 128, 256, 512)},
+        {f"{n}/": ("--tokens", str(n)) for n in (32, 128, 256, 512)}
+        | {"positions/": ("--positions",)},
+    ),
+    "generate-qwen3-0.6b": Suite(
+        "benchmarks.bench_generate",
+        {"256/": ("--model", "qwen3-0.6b", "--tokens", "256")},
+        {
+            "256/": ("--model", "qwen3-0.6b", "--tokens", "256"),
+            "positions/": ("--model", "qwen3-0.6b", "--positions"),
+        },
     ),
     "speculative": Suite("benchmarks.bench_speculative", {"": ("--tokens", "48")}, {"": ()}),
     "batch": Suite("benchmarks.bench_batch", {"": ()}, {"": ()}),

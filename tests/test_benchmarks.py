@@ -22,7 +22,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.fixture
 def records():
     """Two records of generate and encode on one machine (the first's prefill is 1.25 times as
-    fast), one each of train, batch and speculative, and one of generate on another machine."""
+    fast), one each of train, batch, speculative and generate-qwen3-0.6b, and one of generate on
+    another machine."""
     return read(GOLDEN)
 
 
@@ -222,6 +223,20 @@ def test_the_table_of_generation(records):
     assert lines[7].split() == "| our matrix products alone | | 33.5 (0.67x) | |".split()
 
 
+def test_the_table_of_the_larger_model_says_how_many_ids_were_compared(records):
+    found = latest(records, "generate-qwen3-0.6b", machine_of(records[0]))
+    lines = report.TABLES["generate-qwen3-0.6b"](found).splitlines()
+    assert lines[3].split() == "| mlx-lm float32 | 2.5 (24.0x) | 2.0 (4.0x) | 64 of 64 |".split()
+    assert lines[4].split() == "| our matrix products alone | | 10.0 (0.80x) | |".split()
+
+
+def test_a_gpu_makes_another_machine():
+    machine = {"system": "Linux", "processor": "x", "cores": 2}
+    on_cpu, on_gpu = record(machine=machine), record(machine=machine | {"gpu": "H"})
+    assert latest([on_cpu, on_gpu], "batch", machine_of(on_cpu)) == [on_cpu]
+    assert "On Linux, H, 2 cores" in report.as_text([on_gpu])
+
+
 def test_unequal_ids_in_one_round_are_not_outvoted():
     found = [
         record("generate", **{
@@ -241,7 +256,7 @@ def test_the_report_says_what_got_slower_and_what_the_peers_did(records):
     assert f"  slower: {line}" in text
     assert "the peers, which say how the machine felt: 1.00x" in text
     assert "nothing changed by more than the noise (14 figures)" in text  # of encode
-    assert text.count("There is no earlier record") == 3
+    assert text.count("There is no earlier record") == 4
     assert "slower: 256/mlx-lm" not in text
 
 
@@ -337,6 +352,7 @@ def test_flatten_keeps_order():
 
 ROWS = {  # table -> what its rows may be called
     "generate": {*report.GENERATORS, report.CEILING},
+    "generate-qwen3-0.6b": {*report.GENERATORS, report.CEILING},
     "encode": {*report.ENCODERS},
     "train": {*report.TRAINERS},
     "batch": {"one by one", "together"},
@@ -383,7 +399,7 @@ def test_the_readme_s_tables_are_in_the_form_that_report_prints(records):
         ("decode, tokens/s", "decode", "generate: the columns are"),
         ("| mlx-lm float32 ", "| mlx-lm fp32    ", "generate: there is no row 'mlx-lm fp32'"),
         ("11.2 (22.4x)", "fast      ", "generate: 'fast' is no figure"),
-        ("bench:generate", "bench:speed", "speed: no such table"),
+        ("bench:generate -->", "bench:speed -->", "speed: no such table"),
     ],
 )
 def test_a_stale_table_is_noticed(records, tmp_path, old, new, says):
@@ -393,5 +409,5 @@ def test_a_stale_table_is_noticed(records, tmp_path, old, new, says):
     text = (tmp_path / "README.md").read_text()
     assert stale(text, records) == []
     assert old in text
-    [problem] = stale(text.replace(old, new), records)
+    [problem] = stale(text.replace(old, new, 1), records)
     assert problem.startswith(says)
