@@ -21,7 +21,7 @@ from model.cache import KVCache, Mask, make_layers
 from model.config import Config
 from model.layout import Joined, lay_out
 from model.moe import SparseMLP
-from model.ops import attend, silu
+from model.ops import RMSNorm, attend, silu
 from model.rope import Rotary, Rotate
 
 
@@ -37,8 +37,8 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(width, K * D, bias=config.qkv_bias)
         self.v_proj = nn.Linear(width, K * D, bias=config.qkv_bias)
         self.o_proj = nn.Linear(H * D, width, bias=config.o_bias)
-        self.q_norm = nn.RMSNorm(D, config.rms_norm_eps) if config.qk_norm else nn.Identity()
-        self.k_norm = nn.RMSNorm(D, config.rms_norm_eps) if config.qk_norm else nn.Identity()
+        self.q_norm = RMSNorm(D, config.rms_norm_eps) if config.qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(D, config.rms_norm_eps) if config.qk_norm else nn.Identity()
         self._qkv = Joined()
         # YaRN scales queries and keys alike; their product takes the square, once.
         self.scale = config.rope.attention_factor**2 / D**0.5
@@ -89,8 +89,8 @@ class Block(nn.Module):
         self.window = config.window(layer)
         self.self_attn = Attention(config)
         self.mlp = SparseMLP(config) if config.is_sparse(layer) else MLP(config)
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def lay_out(self, dtype: mx.Dtype) -> None:
         """Store the weights in that type, as layout.py says; experts stay as they are."""
@@ -111,7 +111,7 @@ class Decoder(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [Block(config, layer) for layer in range(config.num_hidden_layers)]
         self.windows = frozenset(block.window for block in self.layers)
-        self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.rotary = Rotary(config.rope, config.head_dim)
 
     def __call__(self, ids: mx.array, cache: list[KVCache]) -> mx.array:

@@ -1,5 +1,7 @@
 """model/ops.py: the forms for a CPU against MLX's own, and rows that see nothing but one key."""
 
+import math
+
 import mlx.core as mx
 import pytest
 from compare import assert_close
@@ -54,6 +56,19 @@ def test_silu(monkeypatch):
     monkeypatch.setattr(ops, "_is_slow", lambda x: True)
     gap = mx.abs(ops.silu(x) - expected) / mx.maximum(1e-3, mx.abs(expected))
     assert gap.max().item() < 2e-6
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 96), (3, 1, 96), (2, 7, 96), (1, 1, 16, 8), (1, 65, 8)])
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+def test_norm(shape, size, monkeypatch):
+    x = mx.random.normal(shape, key=mx.random.key(2)) * size
+    norm = ops.RMSNorm(shape[-1], 1e-6)
+    norm.weight = mx.random.normal(shape[-1:], key=mx.random.key(3))
+    monkeypatch.setattr(ops, "_is_slow", lambda x: True)
+    rows = [[value * value for value in row] for row in x.reshape(-1, shape[-1]).tolist()]
+    roots = mx.array([math.sqrt(math.fsum(row) / len(row) + 1e-6) for row in rows])
+    expected = x / roots.reshape(*shape[:-1], 1) * norm.weight
+    assert_close(norm(x), expected, atol=2e-6)
 
 
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
