@@ -74,28 +74,37 @@ def bytepair(path: str, num_tokens: str, dtype: str) -> Figures:
         "peak_bytes": mx.get_peak_memory(),
         "blas": str(blas.enable()),
         "device": str(mx.default_device()),
-        "products_seconds": products_seconds(m),
+        "products_seconds": products_seconds(m, n + NUM_DECODED // 2),
     }
 
 
-def products_seconds(m) -> float:
-    """Seconds of one decode step's matrix products, done alone on ready inputs: the ceiling."""
+def products_seconds(m, num_positions: int) -> float:
+    """Seconds of one decode step's matrix products, done alone on ready inputs: the ceiling.
+
+    Those with weights, and attention's two: queries with num_positions keys, and with as many
+    values.
+    """
     import mlx.core as mx
 
-    dtype = m.model.norm.weight.dtype
-    widths = {m.config.hidden_size, m.config.intermediate_size}
-    widths |= {m.config.num_attention_heads * m.config.head_dim}
-    rows = {width: mx.random.normal((1, 1, width), dtype=dtype) for width in widths}
-    x = rows[m.config.hidden_size]
-    mx.eval(list(rows.values()))
+    c, dtype = m.config, m.model.norm.weight.dtype
+    H, K, D, S = c.num_attention_heads, c.num_key_value_heads, c.head_dim, num_positions
+    x, heads, inner = (
+        mx.random.normal((1, 1, width), dtype=dtype)
+        for width in (c.hidden_size, H * D, c.intermediate_size)
+    )
+    queries, weights = (mx.random.normal((1, K, H // K, n), dtype=dtype) for n in (D, S))
+    held = [mx.random.normal((2, 1, K, S, D), dtype=dtype) for _ in m.model.layers]
+    mx.eval(x, heads, inner, queries, weights, held)
 
     def products():
-        for block in m.model.layers:
+        for block, (keys, values) in zip(m.model.layers, held, strict=True):
             attention, mlp = block.self_attn, block.mlp
             yield attention._qkv(x, attention.q_proj, attention.k_proj, attention.v_proj)
-            yield attention.o_proj(rows[m.config.num_attention_heads * m.config.head_dim])
+            yield queries @ keys.swapaxes(-1, -2)
+            yield weights @ values
+            yield attention.o_proj(heads)
             yield mlp._gate_up(x, mlp.gate_proj, mlp.up_proj)
-            yield mlp.down_proj(rows[m.config.intermediate_size])
+            yield mlp.down_proj(inner)
         yield m.head(x)
 
     times = []
@@ -281,14 +290,17 @@ def as_float32_gguf(gguf: Path, path: Path) -> str | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--model", choices=list(CONTESTANTS), default="smollm2")
+    parser.add_argument("--model", choices=list(MODELS), default="smollm2")
     parser.add_argument("--tokens", type=int, default=256, help="prompt length (default: 256)")
     parser.add_argument("--positions", action="store_true", help="how a token's time grows")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        contestants = CONTESTANTS[options.model](Path(folder), str(options.tokens))
+        find, contestants_of = MODELS[options.model]
+        path = find(Path(folder))
         if options.positions:
-            contestants = {OURS: ("at_positions", contestants[OURS][1])}
+            contestants = {OURS: ("at_positions", path)}
+        else:
+            contestants = contestants_of(path, Path(folder), str(options.tokens))
         results = run_rounds("benchmarks.bench_generate", contestants, options.rounds)
     if isinstance(results[OURS], str):
         raise SystemExit(results[OURS])
@@ -309,11 +321,6 @@ def on_gpu() -> bool:
     return mx.default_device().type == mx.gpu
 
 
-def qwen3_contestants(folder: Path, num_tokens: str) -> dict[str, tuple[str, ...]]:
-    directory = as_random_qwen3(folder)
-    return ours(directory, num_tokens) | peers(directory, num_tokens)
-
-
 def ours(path: str, num_tokens: str) -> dict[str, tuple[str, ...]]:
     """On a CPU float32 only: MLX multiplies the shorter types slowly there."""
     dtypes = {OURS: "float32"} | ({SHORT: "bfloat16"} if on_gpu() else {})
@@ -331,22 +338,32 @@ def peers(directory: str, num_tokens: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-def smollm2_contestants(folder: Path, num_tokens: str) -> dict[str, tuple[str, ...]]:
+def packaged(folder: Path) -> str:
     from pipeline import source
 
-    gguf = source.packaged_model(say)
-    directory = as_directory(gguf, folder)
-    contestants = ours(str(gguf), num_tokens) | peers(directory, num_tokens)
+    return str(source.packaged_model(say))
+
+
+def of_gguf(path: str, folder: Path, num_tokens: str) -> dict[str, tuple[str, ...]]:
+    """The others get what we read from it, llama.cpp also the file itself."""
+    contestants = ours(path, num_tokens) | peers(as_directory(Path(path), folder), num_tokens)
     if on_gpu():
         return contestants
-    contestants["llama.cpp Q4_1"] = ("llama_cpp", str(gguf), num_tokens)
-    float32 = as_float32_gguf(gguf, folder / "float32.gguf")
+    contestants["llama.cpp Q4_1"] = ("llama_cpp", path, num_tokens)
+    float32 = as_float32_gguf(Path(path), folder / "float32.gguf")
     if float32:
         contestants["llama.cpp float32"] = ("llama_cpp", float32, num_tokens)
     return contestants
 
 
-CONTESTANTS = {"smollm2": smollm2_contestants, "qwen3-0.6b": qwen3_contestants}
+def of_directory(path: str, folder: Path, num_tokens: str) -> dict[str, tuple[str, ...]]:
+    return ours(path, num_tokens) | peers(path, num_tokens)
+
+
+MODELS = {  # name -> how its weights are found or made, and who reads them
+    "smollm2": (packaged, of_gguf),
+    "qwen3-0.6b": (as_random_qwen3, of_directory),
+}
 
 
 # --- what was measured -------------------------------------------------------------------------
