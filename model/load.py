@@ -117,8 +117,7 @@ def _fill(fitted: Fitted, dtype: mx.Dtype) -> None:
         part = attrgetter(path)(m) if isinstance(path, str) else m.model.layers[path]
         lane = min(lanes, key=lambda lane: lane.num_values)
         with lane.context:
-            arrays = [(name, _stored(fitted, name)) for name in parts[path]]
-            m.load_weights(arrays, strict=False)
+            m.load_weights([(name, _stored(fitted, name)) for name in parts[path]], strict=False)
             if is_moved and isinstance(part, Block):
                 part.lay_out(dtype)
             elif is_moved and path == head:

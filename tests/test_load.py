@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import mlx.core as mx
@@ -11,7 +12,9 @@ import pytest
 from compare import REFERENCE, assert_close, golden
 from mlx.utils import tree_flatten
 
+from model.config import Config
 from model.load import load
+from model.transformer import Transformer
 
 SHARD = "model-00002-of-00003.safetensors"
 
@@ -116,6 +119,32 @@ def test_loading_reads_in_full(tied):
 
 
 # --- errors --------------------------------------------------------------------------------------
+
+
+def test_another_thread_may_load(tied):
+    """MLX's streams belong to threads: what is loaded must not wait for one that has ended."""
+    with ThreadPoolExecutor(1) as pool:
+        m = pool.submit(load, tied, "float32").result()
+    assert_golden(m, "qwen3-tied")
+
+
+def test_memory_while_loading_is_that_of_the_weights(tmp_path):
+    """No more than a tenth above, though bfloat16 is turned and converted on the way."""
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 24}
+    sizes |= {"layer_types": None}
+    config = json.loads((REFERENCE / "qwen3-tied" / "config.json").read_text()) | sizes
+    m = Transformer(Config.from_dict(config))
+    weights = {name: array.astype(mx.bfloat16) for name, array in tree_flatten(m.parameters())}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    mx.save_safetensors(str(tmp_path / "model.safetensors"), weights)
+    del m, weights
+    mx.synchronize()
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    m = load(tmp_path, "float32")
+    held = sum(array.nbytes for _, array in tree_flatten(m.parameters()))
+    assert held > 20e6
+    assert mx.get_peak_memory() - before < 1.1 * held
 
 
 def refused(path: Path, kind: type, *words: str, **options) -> None:
