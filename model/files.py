@@ -221,9 +221,11 @@ def and_others(names: list[str]) -> str:
 
 
 @cache
-def _reader() -> mx.ThreadLocalStream:
-    """Made once: MLX never ends the thread of a stream."""
-    return mx.new_thread_local_stream(mx.cpu)
+def cpu_stream(number: int) -> Any:
+    """The CPU stream of that number, for any thread; 0 reads files. MLX never ends a stream's
+    thread, so there are no more than are asked for."""
+    # Before MLX made them per thread, every stream was for any.
+    return getattr(mx, "new_thread_local_stream", mx.new_stream)(mx.cpu)
 
 
 class SafetensorsFile:
@@ -238,5 +240,5 @@ class SafetensorsFile:
         """The tensor, which can be read once."""
         if self._arrays is None:
             # By a thread of its own, beside those that convert what was read.
-            self._arrays = mx.load(str(self._path), stream=_reader())
+            self._arrays = mx.load(str(self._path), stream=cpu_stream(0))
         return self._arrays.pop(name)  # so that nothing else keeps it in memory

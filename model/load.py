@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from operator import attrgetter
 from pathlib import Path
 
@@ -23,7 +22,14 @@ from mlx.utils import tree_flatten
 from model import blas, layout, memory
 from model.checkpoint import Checkpoint, described, open_checkpoint, unpacked
 from model.config import FLOAT_TYPES
-from model.files import FLOAT_DTYPES, NUM_BYTES, PACKED_DTYPES, Stored, and_others
+from model.files import (
+    FLOAT_DTYPES,
+    NUM_BYTES,
+    PACKED_DTYPES,
+    Stored,
+    and_others,
+    cpu_stream,
+)
 from model.moe import checkpoint_names
 from model.quantize import Scheme, matrices, prepare, schemes_of
 from model.transformer import Block, Transformer
@@ -163,14 +169,9 @@ class _Lane:
 
 def _make_lanes() -> list[_Lane]:
     """On a CPU most of the time goes into new pages of memory, and there several find them."""
-    extra = _extra_streams() if mx.default_device().type == mx.cpu else ()
-    return [_Lane(nullcontext()), *(_Lane(mx.stream(stream)) for stream in extra)]
-
-
-@cache
-def _extra_streams() -> tuple[mx.ThreadLocalStream, ...]:
-    """Made once: MLX never ends the thread of a stream."""
-    return tuple(mx.new_thread_local_stream(mx.cpu) for _ in range(NUM_LANES - 1))
+    num_extra = NUM_LANES - 1 if mx.default_device().type == mx.cpu else 0
+    extra = [_Lane(mx.stream(cpu_stream(number))) for number in range(1, num_extra + 1)]
+    return [_Lane(nullcontext()), *extra]
 
 
 def num_bytes(m: Transformer, dtype: mx.Dtype) -> int:
