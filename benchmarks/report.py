@@ -39,7 +39,13 @@ GENERATORS = (
 CEILING = "our matrix products alone"
 ENCODERS = ("bytepair", "HF tokenizers", "tiktoken", "gigatoken")
 TEXTS = ("english", "python", "chinese")
-TRAINERS = ("bytepair, 2 processes", "bytepair, 1 process", "HF BpeTrainer")
+TRAINERS = (  # in groups of one input each, which begin with ours
+    ("bytepair, 2 processes", "bytepair, 1 process", "HF BpeTrainer", "bpeasy (other ties)",
+     "gigabpe (other split)"),
+    ("bytepair, one document, 2 processes", "bytepair, one document, 1 process",
+     "HF BpeTrainer, one document"),
+    ("bytepair by line, 2 processes", "bytepair by line, 1 process", "HF BpeTrainer, file"),
+)  # fmt: skip
 TRAIN_SIZES = (8000, 32000)
 NUM_DECODED = 48  # ids that bench_generate compared before it recorded how many
 PROMPT = 256  # tokens, in the table of generation
@@ -95,12 +101,12 @@ def encode_table(records: list[Record]) -> str | None:
 
 def train_table(records: list[Record]) -> str | None:
     rows = []
-    for name in TRAINERS:
+    for name, ours in ((name, group[0]) for group in TRAINERS for name in group):
         seconds = [_value(records, f"{name}/{size}/seconds") for size in TRAIN_SIZES]
         if None in seconds:
             continue
-        own = [_value(records, f"{TRAINERS[0]}/{size}/seconds") for size in TRAIN_SIZES]
-        cells = [_seconds(s, None if name == TRAINERS[0] else o) for s, o in zip(seconds, own)]
+        own = [_value(records, f"{ours}/{size}/seconds") for size in TRAIN_SIZES]
+        cells = [_seconds(s, None if name == ours else o) for s, o in zip(seconds, own)]
         equal = [_least(records, f"{name}/{size}/equal_merges") for size in TRAIN_SIZES]
         rows.append([name, *cells, _yes_no(equal)])
     header = ["10 MB Python", *(f"{size:,} ids, s" for size in TRAIN_SIZES), "HF's merges"]

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -354,7 +355,7 @@ ROWS = {  # table -> what its rows may be called
     "generate": {*report.GENERATORS, report.CEILING},
     "generate-qwen3-0.6b": {*report.GENERATORS, report.CEILING},
     "encode": {*report.ENCODERS},
-    "train": {*report.TRAINERS},
+    "train": {*chain(*report.TRAINERS)},
     "batch": {"one by one", "together"},
     "speculative": {"text to copy", "nothing to copy", "equal ids"},
 }
