@@ -108,9 +108,9 @@ class KVCache:
 
     def update(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Append keys and values (B, K, L, D); -> views (B, K, S, D) of everything held."""
-        start, self.offset = self.offset, self.offset + keys.shape[2]
-        self._keys = write(self._keys, self.form.pack(keys), start)
-        self._values = write(self._values, self.form.pack(values), start)
+        self._keys = write(self._keys, self.form.pack(keys), self.offset)
+        self._values = write(self._values, self.form.pack(values), self.offset)
+        self.offset += keys.shape[2]  # last: a Ctrl-C before leaves what is held as it was
         return self._read(self._keys, self.offset), self._read(self._values, self.offset)
 
     @property
