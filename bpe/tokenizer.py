@@ -45,7 +45,9 @@ class Tokenizer:
         self._specials = frozenset(token for token in spec.added_tokens if token.special)
         self._special_ids = frozenset(token.id for token in self._specials)
         self._pieces = PieceCache(spec)
-        self._words = WordCache(self._pre_tokenizer, self._pieces, self._encode_pieces)
+        self._words: WordCache | None = None
+        if self._pre_tokenizer.cuts_before_words:
+            self._words = WordCache(self._pre_tokenizer, self._pieces, self._encode_pieces)
         self._token_bytes = dict(spec.token_bytes)  # id -> its bytes
         self._token_bytes |= {token.id: token.content.encode() for token in spec.added_tokens}
         self._vocab_size = max(self._token_bytes) + 1
@@ -267,9 +269,7 @@ class Tokenizer:
         formats.write_tokenizer_json(self.spec, path)
 
     def _encode_normalized(self, text: str) -> Iterable[int]:
-        if self._pre_tokenizer.cuts_before_words:
-            return self._words.encode(text)
-        return self._encode_pieces(text)
+        return self._encode_pieces(text) if self._words is None else self._words.encode(text)
 
     def _encode_pieces(self, text: str) -> Iterator[int]:
         chunks = map(self._pre_tokenizer.split, self._pre_tokenizer.chunks(text))

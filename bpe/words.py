@@ -46,8 +46,9 @@ class WordCache(dict[str, tuple[int, ...]]):
         pieces: PieceCache,
         encode_pieces: Callable[[str], Iterable[int]],
     ) -> None:
-        """encode_pieces: any text -> its ids, without this cache."""
-        first, *others = pre_tokenizer.steps or (pre_tokenizer,)
+        """pre_tokenizer: one that cuts_before_words. encode_pieces: any text -> its ids, without
+        this cache."""
+        first, *others = pre_tokenizer.steps
         self._split = pre_tokenizer.split if others else first.split
         self._has_numbers_first = bool(others)
         self._pieces = pieces
