@@ -12,7 +12,6 @@ how anything is measured.
 
 from __future__ import annotations
 
-import os
 import re
 import statistics
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from benchmarks.history import (
     machine_of,
     value_of,
 )
+from bpe.whole import whole_file
 
 OURS = {"generate": "bytepair float32", "encode": "bytepair", "train": "bytepair, 2 processes"}
 GENERATORS = (
@@ -274,9 +274,8 @@ def rewrite(readme: Path, records: list[Record]) -> None:
         return opening + (old if shown is None else shown + "\n") + closing
 
     text = BLOCK.sub(fresh, readme.read_text(encoding="utf-8"))
-    part = readme.with_name(f".{readme.name}.{os.getpid()}")
-    part.write_text(text, encoding="utf-8")
-    part.replace(readme)
+    with whole_file(readme) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def marked(text: str) -> Iterator[tuple[str, str]]:
@@ -297,9 +296,8 @@ def draw(records: list[Record], directory: Path) -> list[Path]:
         if svg is None:
             continue
         path = directory / f"{name}.svg"
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        part.write_text(svg, encoding="utf-8")
-        part.replace(path)
+        with whole_file(path) as temporary:
+            temporary.write_text(svg, encoding="utf-8")
         written.append(path)
     return written
 

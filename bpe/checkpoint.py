@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bpe.whole import whole_file
+
 FORMAT = "bytepair training checkpoint 1"
 _BETWEEN_WORDS = "\U0010ffff"  # no symbol: see learn.MAX_ID
 
@@ -46,15 +48,10 @@ def write_checkpoint(path: Path, state: State) -> None:
         "format": FORMAT, "plan": state.plan, "phase": state.phase, "numbers": state.numbers,
         "lengths": [len(words), len(weights), len(merges)], "crc": zlib.crc32(body),
     }  # fmt: skip
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(json.dumps(head).encode() + b"\n" + body)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as temporary, temporary.open("wb") as file:
+        file.write(json.dumps(head).encode() + b"\n" + body)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_checkpoint(path: Path, plan: Mapping[str, Any]) -> State | None:

@@ -43,6 +43,7 @@ from bpe.spec import (
     Replace,
     Split,
 )
+from bpe.whole import whole_file
 
 SMALL_CORPUS = 1 << 17  # bytes; below this, starting a process takes longer than it saves
 
@@ -398,15 +399,10 @@ class Counting:
 
 def write_counts(counts: Mapping[str, int], path: Path) -> None:
     """Write a table: the line "piece<TAB>count", then one line a piece, as JSON, and its count."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write("piece\tcount\n")
-            for piece, count in counts.items():
-                file.write(f"{json.dumps(piece, ensure_ascii=False)}\t{count}\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.write("piece\tcount\n")
+        for piece, count in counts.items():
+            file.write(f"{json.dumps(piece, ensure_ascii=False)}\t{count}\n")
 
 
 def read_counts(paths: Iterable[str | os.PathLike[str]]) -> Counter[str]:

@@ -13,7 +13,6 @@ import argparse
 import fcntl
 import hashlib
 import json
-import os
 import sys
 import time
 from collections import deque
@@ -420,12 +419,10 @@ class _Journal:
         """Make OUT of the records, in the order of the lines."""
         kept = [self._records[number] for number in numbers if number in self._records]
         records = [{n: v for n, v in record.items() if n != "digest"} for record in kept]
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        try:
+        from bpe.whole import whole_file
+
+        with whole_file(self._path) as temporary:
             temporary.write_bytes(b"".join(map(_line, records)))
-            temporary.replace(self._path)
-        finally:
-            temporary.unlink(missing_ok=True)
         self._part.unlink()
 
     def close(self) -> None:

@@ -9,7 +9,6 @@ Blind spot: it does not know terminals, nor how an answer is made.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,13 +73,11 @@ class Conversation:
             raise ValueError(why)
         if path.exists() and not _is_ours(path):
             raise ValueError(f"{path} exists and is no saved conversation; take another name")
+        from bpe.whole import whole_file
+
         content = {"format": FORMAT, "system": self.system, "messages": self.turns}
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
+        with whole_file(path) as temporary:
             temporary.write_text(json.dumps(content, ensure_ascii=False, indent=1), "utf-8")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: Path) -> Conversation:

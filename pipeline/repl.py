@@ -152,15 +152,13 @@ class _Reader:
             terminal.say(f"the history can't be kept: {terminal.one_line(error)}")
 
     def _keep_history(self) -> None:
+        from bpe.whole import whole_file
+
         self._readline.set_history_length(HISTORY_LINES)
         self._history.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._history.with_name(f".{self._history.name}.{os.getpid()}")
-        try:
+        with whole_file(self._history) as temporary:
             temporary.touch(0o600)
             self._readline.write_history_file(str(temporary))
-            temporary.replace(self._history)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def _quoted(self, text: str) -> str:
         while not text.rstrip().endswith(QUOTES):

@@ -103,14 +103,11 @@ def _num_bytes(path: Path) -> int:
 
 def _show(walked: Trace, options: argparse.Namespace) -> None:
     if options.html:
+        from bpe.whole import whole_file
         from pipeline.trace_html import page
 
-        part = options.html.with_name(f".{options.html.name}.{os.getpid()}")
-        try:
-            part.write_text(page(walked), encoding="utf-8")
-            part.replace(options.html)
-        finally:
-            part.unlink(missing_ok=True)
+        with whole_file(options.html) as temporary:
+            temporary.write_text(page(walked), encoding="utf-8")
         say(f"wrote {options.html}")
     if options.json:
         print(json.dumps(walked.as_dict(), ensure_ascii=False))

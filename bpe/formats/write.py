@@ -6,7 +6,6 @@ Blind spot: chat templates have no place in this file, so they are not written.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
@@ -27,18 +26,14 @@ from bpe.spec import (
     Split,
     Truncation,
 )
+from bpe.whole import whole_file
 
 
 def write_tokenizer_json(spec: Spec, path: str | PathLike[str]) -> None:
     """Write spec as a tokenizer.json; the file appears whole or not at all."""
-    path = Path(path)
     text = json.dumps(tokenizer_json(spec), ensure_ascii=False, indent=2)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with whole_file(Path(path)) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def tokenizer_json(spec: Spec) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bpe.whole import whole_file
+
 if TYPE_CHECKING:
     from bpe.tokenizer import Tokenizer
 
@@ -297,11 +299,6 @@ def _check_writable(name: str | None) -> None:
 
 def _write(name: str, page: str) -> None:
     """The page appears whole or not at all."""
-    path = Path(name)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with whole_file(Path(name)) as temporary:
         temporary.write_text(page, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
     _print([f"wrote {name}"])
