@@ -7,7 +7,7 @@ give it (derivation.py); or its parts have been met before (borders.py); or its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 
 from bpe.borders import Borders
@@ -21,19 +21,39 @@ LONGEST_CACHED_PIECE = 256  # characters: rulers of "=" or "#" come again in tex
 MAX_UNCUT_PIECES = 2000  # without a cut, before Borders is built, which takes 40 ms
 
 
-class PieceCache(dict[str, tuple[int, ...]]):
-    """piece -> its ids, merged on the first look-up.
+class _Cache(dict[str, tuple[int, ...]]):
+    """text -> its ids, found on the first look-up.
 
     A dict with __missing__, so that a hit costs one C look-up and no Python frame. When it is
     full it is emptied: text comes back to its common pieces at once, and nothing has to keep
     their age.
     """
 
+    _find: Callable[[str], tuple[int, ...]]
+    _room = MAX_CACHED_PIECES
+
+    def __missing__(self, text: str) -> tuple[int, ...]:
+        ids = self._find(text)
+        if len(text) <= LONGEST_CACHED_PIECE:
+            self._room -= 1 + len(text) // 32
+            if self._room < 0:
+                self.clear()
+                self._room = MAX_CACHED_PIECES
+            self[text] = ids
+        return ids
+
+
+class PieceCache(_Cache):
+    """piece -> its ids."""
+
     def __init__(self, spec: Spec) -> None:
         self._whole_pieces: Mapping[bytes, int] = {}  # pieces that are never merged
+        self._parts: _Cache = self  # a part of a piece -> its ids
         if spec.ignore_merges:  # but a control token never comes out of plain text
             special_ids = {token.id for token in spec.added_tokens if token.special}
             self._whole_pieces = {t: id for t, id in spec.vocab.items() if id not in special_ids}
+            self._parts = _Cache()  # a part is no piece: it is merged
+            self._parts._find = self._merge
         single_bytes = (bytes([byte]) for byte in range(256))
         self._byte_ids = {
             token[0]: spec.vocab[token] for token in single_bytes if token in spec.vocab
@@ -49,34 +69,32 @@ class PieceCache(dict[str, tuple[int, ...]]):
         self._derivations = Derivations(spec.vocab, spec.merges, spec.merged, self._ranks)
         self._borders: Borders | None = None  # found when there is text to cut
         self._num_uncut = 0
-        self._room = MAX_CACHED_PIECES
 
-    def __missing__(self, piece: str) -> tuple[int, ...]:
-        ids = self._ids_of(piece)
-        if len(piece) <= LONGEST_CACHED_PIECE:
-            self._room -= 1 + len(piece) // 32
-            if self._room < 0:
-                self.clear()
-                self._room = MAX_CACHED_PIECES
-            self[piece] = ids
-        return ids
-
-    def _ids_of(self, piece: str) -> tuple[int, ...]:
+    def _find(self, piece: str) -> tuple[int, ...]:
         data = piece.encode()
         token = self._vocab.get(data)
-        if token is not None and self._is_whole(data, token):
+        if token is not None and (data in self._whole_pieces or self._is_reached(data, token)):
             return (token,)
         if len(data) - len(piece) >= 4:  # at least two characters that are not ASCII
             parts = self._cut(piece)
             if len(parts) > 1:
-                return tuple(chain.from_iterable(map(self.__getitem__, parts)))
+                return tuple(chain.from_iterable(map(self._parts.__getitem__, parts)))
+        return self._merge_bytes(data)
+
+    def _merge(self, part: str) -> tuple[int, ...]:
+        """The ids of a part of a piece: they never depend on what else is a token."""
+        data = part.encode()
+        token = self._vocab.get(data)
+        if token is not None and self._is_reached(data, token):
+            return (token,)
+        return self._merge_bytes(data)
+
+    def _merge_bytes(self, data: bytes) -> tuple[int, ...]:
         merge = merge_short if len(data) <= LONGEST_SHORT_PIECE else merge_long
         return tuple(merge(self._ids_of_bytes(data), self._ranks, self._results))
 
-    def _is_whole(self, data: bytes, token: int) -> bool:
-        """Whether the piece that is this token is surely encoded as this token."""
-        if data in self._whole_pieces:
-            return True
+    def _is_reached(self, data: bytes, token: int) -> bool:
+        """Whether merging the bytes of a token surely gives it."""
         return len(data) <= LONGEST_SHORT_PIECE and self._derivations.is_reached(token)
 
     def _cut(self, piece: str) -> list[str]:
