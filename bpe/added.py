@@ -39,7 +39,7 @@ class AddedTokens:
         Raises ValueError where two tokens are one after normalization, or one is nothing.
         """
         tokens = tuple(tokens)
-        self.texts = [token.content for token in tokens]
+        self.by_text = {token.content: token for token in tokens}
         self.by_bytes = {token.content.encode(): token for token in tokens}
         self._normalize = normalize
         self.raw = Pass({t.content: t for t in tokens if not t.normalized}, as_classed)
@@ -57,6 +57,17 @@ class AddedTokens:
             normalized = self._normalize(text[start:stop])
             for first, last, inner in self.normalized.spans(normalized, forbidden):
                 yield inner or normalized[first:last]
+
+    def cut_at(
+        self, places: Iterable[tuple[int, int]], text: str, forbidden: Collection[AddedToken]
+    ) -> Iterator[Stretch]:
+        """cut, but what stands at one of the places is a token though it is forbidden."""
+        found = ((*place, self.by_text[text[slice(*place)]]) for place in places)
+        for start, stop, token in self.raw.covering(text, found):
+            if token:
+                yield token
+            else:
+                yield from self.cut(text[start:stop], forbidden)
 
 
 def _by_normalized_text(
@@ -94,12 +105,18 @@ class Pass:
         self, text: str, forbidden: Collection[AddedToken]
     ) -> Iterator[tuple[int, int, AddedToken | None]]:
         """(start, stop, the token that matches there or None), covering the whole text."""
+        matches = self._pattern.finditer(text) if self._tokens else ()
+        found = ((*match.span(), self._tokens[match[0]]) for match in matches)
+        return self.covering(text, (one for one in found if one[2] not in forbidden))
+
+    def covering(
+        self, text: str, found: Iterable[tuple[int, int, AddedToken]]
+    ) -> Iterator[tuple[int, int, AddedToken | None]]:
+        """The same for tokens that were found, as far as their flags accept the place."""
         end = 0  # of the last accepted match
-        for match in self._pattern.finditer(text) if self._tokens else ():
-            token = self._tokens[match[0]]
-            if token in forbidden or (token.single_word and self._is_in_word(text, *match.span())):
+        for start, stop, token in found:
+            if token.single_word and self._is_in_word(text, start, stop):
                 continue
-            start, stop = match.span()
             if token.lstrip:  # white space that the token before has swallowed stays with it
                 start = max(end, end + len(text[end:start].rstrip(_WHITE_SPACE)))
             if token.rstrip:

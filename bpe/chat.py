@@ -1,57 +1,35 @@
 """messages -> text in the model's own chat format, knowing which of it the template wrote itself.
 
-The template is the model's, in Jinja, run in jinja2's immutable sandbox. Before it runs, each added
-token's text inside the messages is masked: its first character is replaced by a private-use one. So
-after rendering, a control token that stands there was written by the template, never by a user.
-Blind
-spot: it does not know ids.
+The template is the model's, in Jinja, run in jinja2's immutable sandbox on what people wrote, as it
+is. Where it wrote a control token itself, marks.py finds out. Blind spot: it does not know ids.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from typing import Any, ClassVar, NoReturn
 
 import jinja2
 from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from bpe.marks import FIRST_MARK, Marked, Span
+
 MAX_RENDERED_CHARACTERS = 64_000_000  # a template that loops for ever must not fill the memory
-FIRST_MASK = 0x10F000  # masks are characters of the last private-use plane
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """A rendered conversation: masked as the template left it, text with the masks undone."""
+    """A rendered conversation, and where in it the template wrote a control token itself."""
 
-    masked: str
-    masks: Mapping[int, str] = field(default_factory=dict)  # code point of a mask -> what it hides
-
-    def unmask(self, text: str) -> str:
-        """text with its masks undone; the same object where there are none."""
-        if not self.masks or not any(chr(mask) in text for mask in self.masks):
-            return text
-        return text.translate(self.masks)
-
-    @property
-    def text(self) -> str:
-        """The whole conversation as the template meant it."""
-        return self.unmask(self.masked)
-
-    def ending_with(self, content: str) -> Rendered:
-        """Cut off what the template wrote after the last message, for a model to continue it."""
-        stripped = content.strip()
-        start = self.text.rfind(stripped)  # masks are one for one, so positions agree
-        if start < 0 or not stripped:
-            raise ValueError("the chat template does not keep the last message to be continued")
-        whole = content.lstrip()  # its trailing white space stays where the template kept it
-        kept = whole if self.text.startswith(whole, start) else stripped
-        return Rendered(self.masked[: start + len(kept)], self.masks)
+    text: str
+    controls: Sequence[Span] = ()
 
 
 def choose_template(templates: Mapping[str, str], name: str | None, *, has_tools: bool) -> str:
@@ -78,20 +56,43 @@ def _names(templates: Mapping[str, str]) -> str:
     return ", ".join(sorted(templates)) or "none"
 
 
-def render(source: str, variables: Mapping[str, Any], *, masked: Collection[str]) -> Rendered:
-    """Render a template on messages and tools, with the texts in `masked` masked inside them.
+def render(
+    source: str,
+    variables: Mapping[str, Any],
+    named_tokens: Mapping[str, str],
+    *,
+    controls: Collection[str] = (),
+    continue_final_message: bool = False,
+) -> Rendered:
+    """Render a template on messages, tools and whatever else the variables hold.
+
+    named_tokens: more variables, which hold tokens of the template's (bos_token). controls: the
+    texts of the tokens to be found where the template wrote them. continue_final_message: the text
+    ends inside the last message, so that a model goes on with it.
 
     Raises ValueError with the template's line when the template fails or refuses the messages.
     """
+    variables = {name: _as_plain_data(value) for name, value in variables.items()}
     _check_messages(variables["messages"])
-    variables = dict(variables, messages=[_as_template_sees(m) for m in variables["messages"]])
-    mask = _Mask(masked, variables)
-    variables |= {name: mask.apply(variables[name]) for name in ("messages", "tools")}
+    variables["messages"] = [_as_template_sees(m) for m in variables["messages"]]
+    end_mark = _mark_the_end(variables["messages"]) if continue_final_message else ""
+    named_tokens = {name: t for name, t in named_tokens.items() if name not in variables}
+    now = datetime.now()  # one moment for both renderings
+    known = {"strftime_now": now.strftime, **named_tokens, **variables}
+    text = _run(_compile(source), known)
+    found: Sequence[Span] = ()
+    if controls:
+        marked = _marked(source, frozenset(controls))
+        found = marked.spans(_run, known, named_tokens, text, _strings(variables))
+    if end_mark:
+        stop = _end_of_message(text, end_mark)
+        return Rendered(text[:stop], [span for span in found if span[1] <= stop])
+    return Rendered(text, found)
+
+
+def _run(template: jinja2.Template, variables: Mapping[str, Any]) -> str:
     try:
-        chunks = _compile(source).generate(**variables)
-        return Rendered(_join_bounded(chunks), mask.undo)
-    except jinja2.TemplateSyntaxError as error:
-        raise ValueError(f"the chat template is broken in line {error.lineno}: {error}") from error
+        return _join_bounded(template.generate(**variables))
     except ValueError:
         raise
     except Exception as error:  # whatever a template's own code can raise, from any type
@@ -107,13 +108,75 @@ def _check_messages(messages: Any) -> None:
             raise ValueError(f"a message is {message!r}, not a mapping with role and content")
 
 
+def _as_plain_data(value: Any) -> Any:
+    """value made of dicts, lists and JSON's scalars alone, which a template can't do harm with.
+
+    Objects that know their fields (dataclasses, pydantic's) become dicts; others stay unknown to a
+    template but for the name of their type.
+    """
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return getattr(kind, f"__{kind.__name__}__")(value)
+    if isinstance(value, Mapping):
+        return {_as_plain_data(key): _as_plain_data(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return (tuple if isinstance(value, tuple) else list)(map(_as_plain_data, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return {field.name: _as_plain_data(getattr(value, field.name)) for field in fields}
+    if callable(getattr(value, "model_dump", None)):
+        return _as_plain_data(value.model_dump())
+    if isinstance(value, Iterator):
+        return list(map(_as_plain_data, value))
+    return f"<{type(value).__name__}>"
+
+
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+
+
 def _as_template_sees(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The message as transformers hands it over: no None fields, reasoning under its usual name."""
+    """The message as transformers hands it over: no None fields, reasoning under all its names."""
     message = {key: value for key, value in message.items() if value is not None}
-    for alias in ("reasoning", "thinking"):
-        if alias in message:
-            message.setdefault("reasoning_content", message[alias])
+    if reasoning := next((message[name] for name in _REASONING if name in message), None):
+        return {"thinking": reasoning, **message, "reasoning_content": reasoning}
     return message
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from chain.from_iterable(map(_strings, chain(value, value.values())))
+    elif isinstance(value, (list, tuple)):
+        yield from chain.from_iterable(map(_strings, value))
+
+
+def _mark_the_end(messages: Sequence[dict[str, Any]]) -> str:
+    """Put a character that no message holds behind the last message's text, and a space."""
+    last = messages[-1]
+    content = last.get("content")
+    if isinstance(content, (list, tuple)):
+        last = next((block for block in reversed(content) if "text" in block), {})
+    name = "content" if last is messages[-1] else "text"
+    if not isinstance(last.get(name), str):
+        raise ValueError("the last message has no text to be continued")
+    taken = {char for text in _strings(messages) for char in text}
+    free = (chr(code) for code in range(FIRST_MARK - 1, 0, -1) if chr(code) not in taken)
+    mark = next(free)
+    last[name] += mark + " "
+    return mark
+
+
+def _end_of_message(text: str, mark: str) -> int:
+    """Where the marked message ends in the rendering."""
+    stop = text.rfind(mark)
+    if stop < 0:
+        raise ValueError("the chat template does not keep the last message to be continued")
+    if text.startswith(mark + " ", stop):
+        return stop
+    return len(text[:stop].rstrip())  # the template strips messages
 
 
 def _join_bounded(chunks: Iterator[str]) -> str:
@@ -137,192 +200,6 @@ def _template_line(error: Exception) -> str:
     return line
 
 
-# --- masking -----------------------------------------------------------------------------------
-
-
-class _Mask:
-    """Replaces the first character of each token's text in strings by a mask character."""
-
-    def __init__(self, tokens: Collection[str], variables: Mapping[str, Any]) -> None:
-        longest_first = sorted(tokens, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if tokens else None
-        used = _strings([variables["messages"], variables["tools"]]) if tokens else iter(())
-        taken = {char for text in used for char in text if char >= chr(FIRST_MASK)}
-        free = (code for code in range(FIRST_MASK, 0x110000) if chr(code) not in taken)
-        self._mask_of = {char: chr(next(free)) for char in sorted({t[0] for t in tokens})}
-        self.undo = {ord(mask): char for char, mask in self._mask_of.items()}
-
-    def text(self, plain: str) -> str:
-        """plain with its tokens masked: a Masked where there are any, else as it was."""
-        if self._pattern is None or not self._pattern.search(plain):
-            return plain
-        masked = self._pattern.sub(lambda m: self._mask_of[m[0][0]] + m[0][1:], plain)
-        return Masked(masked, plain, self)
-
-    def apply(self, value: Any) -> Any:
-        """value with every string in it masked, keys included, mappings and lists rebuilt."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, Mapping):
-            return {self.apply(key): self.apply(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return type(value)(self.apply(item) for item in value)
-        return value
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for pair in value.items():
-            yield from _strings(pair)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _strings(item)
-
-
-class Masked(str):
-    """A string that a template writes masked but reads plain.
-
-    The characters are the masked ones, and there are as many as in the plain text. So whatever
-    asks or searches (in, ==, startswith, split ...) works on the plain text, whatever cuts takes
-    the same slice of both, and whatever ends up in the output is masked. A template thus takes
-    the same branches as on the plain text.
-    """
-
-    plain: str
-
-    def __new__(cls, masked: str, plain: str, mask: _Mask) -> Masked:
-        self = super().__new__(cls, masked)
-        self.plain = plain
-        self._mask = mask
-        return self
-
-    def _slice(self, start: int, stop: int) -> Masked:
-        return Masked(str.__getitem__(self, slice(start, stop)), self.plain[start:stop], self._mask)
-
-    def __eq__(self, other: object) -> bool:
-        return self.plain == _plain(other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self.plain)
-
-    def __contains__(self, part: str) -> bool:
-        return _plain(part) in self.plain
-
-    def __getitem__(self, index: Any) -> str:
-        return Masked(str.__getitem__(self, index), self.plain[index], self._mask)
-
-    def __iter__(self) -> Iterator[str]:
-        return (self[i] for i in range(len(self)))
-
-    def __add__(self, other: str) -> Masked:
-        return Masked(str.__add__(self, other), self.plain + _plain(other), self._mask)
-
-    def __radd__(self, other: str) -> Masked:
-        return Masked(str.__add__(other, self), _plain(other) + self.plain, self._mask)
-
-    def __str__(self) -> Masked:
-        return self
-
-    def __repr__(self) -> str:
-        return str.__str__(self._mask.text(repr(self.plain)))
-
-    def startswith(self, prefix: Any, *bounds: int) -> bool:
-        return self.plain.startswith(_plain(prefix), *bounds)
-
-    def endswith(self, suffix: Any, *bounds: int) -> bool:
-        return self.plain.endswith(_plain(suffix), *bounds)
-
-    def find(self, part: str, *bounds: int) -> int:
-        return self.plain.find(_plain(part), *bounds)
-
-    def rfind(self, part: str, *bounds: int) -> int:
-        return self.plain.rfind(_plain(part), *bounds)
-
-    def index(self, part: str, *bounds: int) -> int:
-        return self.plain.index(_plain(part), *bounds)
-
-    def rindex(self, part: str, *bounds: int) -> int:
-        return self.plain.rindex(_plain(part), *bounds)
-
-    def count(self, part: str, *bounds: int) -> int:
-        return self.plain.count(_plain(part), *bounds)
-
-    def strip(self, chars: str | None = None) -> Masked:
-        return self.lstrip(chars).rstrip(chars)
-
-    def lstrip(self, chars: str | None = None) -> Masked:
-        return self._slice(len(self) - len(self.plain.lstrip(chars)), len(self))
-
-    def rstrip(self, chars: str | None = None) -> Masked:
-        return self._slice(0, len(self.plain.rstrip(chars)))
-
-    def removeprefix(self, prefix: str) -> Masked:
-        return self._slice(len(prefix) if self.startswith(prefix) else 0, len(self))
-
-    def removesuffix(self, suffix: str) -> Masked:
-        return self._slice(0, len(self) - (len(suffix) if self.endswith(suffix) else 0))
-
-    def _locate(self, parts: list[str]) -> list[str]:
-        """The same parts of the masked text: they stand in the plain text in this order."""
-        located, start = [], 0
-        for part in parts:
-            start = self.plain.index(part, start)
-            located.append(self._slice(start, start + len(part)))
-            start += len(part)
-        return located
-
-    def split(self, sep: str | None = None, maxsplit: int = -1) -> list[str]:
-        return self._cut_at(sep, self.plain.split(_plain(sep), maxsplit))
-
-    def rsplit(self, sep: str | None = None, maxsplit: int = -1) -> list[str]:
-        return self._cut_at(sep, self.plain.rsplit(_plain(sep), maxsplit))
-
-    def _cut_at(self, sep: str | None, parts: list[str]) -> list[str]:
-        if sep is None:  # parts are separated by runs of white space and never empty
-            return self._locate(parts)
-        located, start = [], 0
-        for part in parts:
-            located.append(self._slice(start, start + len(part)))
-            start += len(part) + len(sep)
-        return located
-
-    def splitlines(self, keepends: bool = False) -> list[str]:
-        lines, start = [], 0
-        for whole, line in zip(self.plain.splitlines(True), self.plain.splitlines(keepends)):
-            lines.append(self._slice(start, start + len(line)))
-            start += len(whole)
-        return lines
-
-    def partition(self, sep: str) -> tuple[str, str, str]:
-        return tuple(self._locate(list(self.plain.partition(_plain(sep)))))
-
-    def rpartition(self, sep: str) -> tuple[str, str, str]:
-        return tuple(self._locate(list(self.plain.rpartition(_plain(sep)))))
-
-    def replace(self, old: str, new: str, count: int = -1) -> str:
-        if not old:
-            return self._mask.text(self.plain.replace(old, _plain(new), count))
-        parts = self.split(old, count)
-        joined = str.join(str.__str__(new), map(str.__str__, parts))
-        return Masked(joined, _plain(new).join(map(_plain, parts)), self._mask)
-
-    def join(self, parts: Any) -> str:
-        parts = list(parts)
-        joined = str.join(str.__str__(self), map(str.__str__, parts))
-        return Masked(joined, self.plain.join(map(_plain, parts)), self._mask)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(map(_plain, value))
-    return value.plain if isinstance(value, Masked) else value
-
-
 # --- the template's world ----------------------------------------------------------------------
 
 
@@ -336,15 +213,27 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-@lru_cache(maxsize=8)
-def _compile(source: str) -> jinja2.Template:
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
-    return environment.from_string(source)
+    return environment
+
+
+@lru_cache(maxsize=8)
+def _compile(source: str) -> jinja2.Template:
+    try:
+        return _environment().from_string(source)
+    except jinja2.TemplateSyntaxError as error:
+        raise ValueError(f"the chat template is broken in line {error.lineno}: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _marked(source: str, controls: frozenset[str]) -> Marked:
+    return Marked(_environment(), source, controls)
 
 
 def _to_json(

@@ -104,7 +104,7 @@ class Splitter:
             self._pre_tokenizer = _compiled(cutting)
         self._added = AddedTokens(cutting.added_tokens, self._pre_tokenizer.normalize)
         self._always_cut = any(token.normalized for token in cutting.added_tokens)
-        self._longest = max(map(len, self._added.texts), default=0)
+        self._longest = max(map(len, self._added.by_text), default=0)
         cut = r"(?<=\n)[\s\S]" if cutting.lines else _SAFE_CUTS.get(cutting.pattern)
         self._safe_cut = cut and re.compile(cut)
 
@@ -124,7 +124,7 @@ class Splitter:
         return 0
 
     def _is_in_added(self, text: str, place: int) -> bool:
-        for content in self._added.texts:
+        for content in self._added.by_text:
             first = max(place - len(content) + 1, 0)
             if text.find(content, first, place + len(content) - 1) >= 0:
                 return True
@@ -138,7 +138,7 @@ class Splitter:
                 yield split(chunk)
 
     def _stretches(self, text: str) -> Iterable[str]:
-        if not self._always_cut and not any(content in text for content in self._added.texts):
+        if not self._always_cut and not any(content in text for content in self._added.by_text):
             return (self._pre_tokenizer.normalize(text),)
         return (stretch for stretch in self._added.cut(text) if isinstance(stretch, str))
 

@@ -6,6 +6,7 @@ know where it came from, nor how text is cut or merged; it only says with which 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import add
@@ -108,6 +109,11 @@ class AddedToken:
     rstrip: bool = False
     single_word: bool = False
     normalized: bool = False
+
+    @property
+    def is_word(self) -> bool:
+        """Whether it is only a word or white space, so that it may come out of anybody's text."""
+        return not self.special and re.fullmatch(r"[\w\s]+", self.content) is not None
 
 
 @dataclass(frozen=True)

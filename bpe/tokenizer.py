@@ -17,7 +17,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from bpe import formats
-from bpe.added import AddedTokens
+from bpe.added import AddedTokens, Stretch
 from bpe.garbage import no_garbage_collection
 from bpe.pieces import PieceCache
 from bpe.pretokenize import PreTokenizer
@@ -44,6 +44,7 @@ class Tokenizer:
         )
         self._specials = frozenset(token for token in spec.added_tokens if token.special)
         self._special_ids = frozenset(token.id for token in self._specials)
+        self._control_tokens = frozenset(t for t in spec.added_tokens if not t.is_word)
         self._pieces = PieceCache(spec)
         self._words: WordCache | None = None
         if self._pre_tokenizer.cuts_before_words:
@@ -127,16 +128,7 @@ class Tokenizer:
             stretches = self._added.cut(text, self._forbidden(allowed_special))
         else:
             stretches = (self._pre_tokenizer.normalize(text),)
-        ids: list[int] = []
-        try:
-            for stretch in stretches:
-                if isinstance(stretch, AddedToken):
-                    ids.append(stretch.id)
-                else:
-                    ids += self._encode_normalized(stretch)
-        except UnicodeEncodeError as error:
-            raise _surrogate_error(text) from error
-        return self._post_process(ids, add_special_tokens)
+        return self._post_process(self._encode_stretches(stretches, text), add_special_tokens)
 
     def encode_with_offsets(
         self,
@@ -239,9 +231,10 @@ class Tokenizer:
         messages: mappings with "role", "content" and whatever else the template reads.
         template: the name of one of several templates, or a Jinja source.
         continue_final_message: end inside the last message, so that a model goes on with it.
-        allowed_special: "none" keeps the text of added tokens inside messages and tools text, so
-            only the template itself writes control tokens; "all" matches them there too, as Hugging
-            Face does.
+        template_variables: more of what the template reads, such as documents.
+        allowed_special: "none" keeps the text of control tokens text inside messages, tools and all
+            other variables, so only the template itself writes them; "all" matches them there too,
+            as Hugging Face does.
 
         Raises ValueError where there is no template or it fails, with its line.
         """
@@ -251,22 +244,39 @@ class Tokenizer:
             raise ValueError(
                 f'allowed_special={allowed_special!r} is neither "none" nor "all" here'
             )
+        controls = [token.content for token in self._control_tokens]
         rendered = chat.render(
             chat.choose_template(self.spec.chat_templates, template, has_tools=bool(tools)),
             {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
-            | dict(self.spec.named_tokens)
             | template_variables,
-            masked=() if allowed_special == "all" else self._added.texts,
+            self.spec.named_tokens,
+            controls=controls if tokenize and allowed_special == "none" else (),
+            continue_final_message=continue_final_message,
         )
-        if continue_final_message:
-            rendered = rendered.ending_with(messages[-1]["content"])
         if not tokenize:
             return rendered.text
-        return self._encode_rendered(rendered)
+        if allowed_special == "all":
+            stretches = self._added.cut(rendered.text)
+        else:
+            stretches = self._added.cut_at(rendered.controls, rendered.text, self._control_tokens)
+        return self._encode_stretches(stretches, rendered.text)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a tokenizer.json that Hugging Face tokenizers loads with the same ids."""
         formats.write_tokenizer_json(self.spec, path)
+
+    def _encode_stretches(self, stretches: Iterable[Stretch], text: str) -> list[int]:
+        """The ids of what text was cut into."""
+        ids: list[int] = []
+        try:
+            for stretch in stretches:
+                if isinstance(stretch, AddedToken):
+                    ids.append(stretch.id)
+                else:
+                    ids += self._encode_normalized(stretch)
+        except UnicodeEncodeError as error:
+            raise _surrogate_error(text) from error
+        return ids
 
     def _encode_normalized(self, text: str) -> Iterable[int]:
         return self._encode_pieces(text) if self._words is None else self._words.encode(text)
@@ -274,19 +284,6 @@ class Tokenizer:
     def _encode_pieces(self, text: str) -> Iterator[int]:
         chunks = map(self._pre_tokenizer.split, self._pre_tokenizer.chunks(text))
         return chain.from_iterable(map(self._pieces.__getitem__, chain.from_iterable(chunks)))
-
-    def _encode_rendered(self, rendered: Any) -> list[int]:
-        """Match added tokens on the masked text, then encode what lies between as plain text."""
-        ids: list[int] = []
-        for stretch in self._added.cut(rendered.masked):
-            if isinstance(stretch, AddedToken):
-                ids.append(stretch.id)
-                continue
-            text = rendered.unmask(stretch)
-            if text is not stretch:  # the mask may have kept characters from composing
-                text = self._pre_tokenizer.normalize(text)
-            ids += self._encode_normalized(text)
-        return ids
 
     def _forbidden(self, allowed_special: str | Collection[str]) -> Collection[AddedToken]:
         if allowed_special == "all":

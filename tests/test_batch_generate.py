@@ -420,8 +420,7 @@ def num_fed(spy):
 
 def alone(m, prompts, num_tokens, **form):
     return [
-        list(generate(m, ids, max_tokens=num_tokens, cache=m.make_cache(**form)))
-        for ids in prompts
+        list(generate(m, ids, max_tokens=num_tokens, cache=m.make_cache(**form))) for ids in prompts
     ]
 
 

@@ -1,12 +1,15 @@
 """bpe/chat.py: recorded renderings, and no control token out of anybody's text."""
 
-import random
+from collections import UserDict
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from compare import assert_same_ids
 from golden_cases import cases, name_of
 
-from bpe.chat import Masked, _Mask
+import bpe
+from bpe.spec import AddedToken
 
 CHAT = cases("chat")
 USER = [{"role": "user", "content": "hi"}]
@@ -98,87 +101,232 @@ def test_a_users_mask_character_is_no_mask(tiny):
     assert control_ids(tiny, ids) == [1, 2, 1]
 
 
-def masked(text):
-    mask = _Mask(["<t>", "</t>", "[x]"], {"messages": [], "tools": None})
-    return mask.text(text), mask
-
-
-def unmasked(value, mask):
-    if isinstance(value, str):
-        return str.__str__(value).translate(mask.undo)
-    if isinstance(value, (list, tuple)):
-        return type(value)(unmasked(item, mask) for item in value)
-    return value
-
-
-OPERATIONS = {
-    "split at a token": lambda s: s.split("</t>"),
-    "split once": lambda s: s.split("</t>", 1),
-    "rsplit once": lambda s: s.rsplit("<t>", 1),
-    "split at space": lambda s: s.split(),
-    "rsplit at space": lambda s: s.rsplit(None, 1),
-    "splitlines": lambda s: s.splitlines(),
-    "splitlines with ends": lambda s: s.splitlines(True),
-    "partition": lambda s: s.partition("<t>"),
-    "rpartition": lambda s: s.rpartition("</t>"),
-    "strip": lambda s: s.strip(),
-    "strip characters": lambda s: s.strip("<t>x"),
-    "lstrip": lambda s: s.lstrip("\n"),
-    "rstrip": lambda s: s.rstrip(),
-    "removeprefix": lambda s: s.removeprefix("<t>"),
-    "removesuffix": lambda s: s.removesuffix("</t>"),
-    "slice": lambda s: s[2:-1],
-    "index": lambda s: s[0] if s else "",
-    "reverse": lambda s: s[::-1],
-    "iterate": lambda s: list(s),
-    "in": lambda s: "<t>" in s,
-    "equal": lambda s: s == "<t>",
-    "unequal": lambda s: s != "<t>",
-    "startswith": lambda s: s.startswith(("<t>", "[x]")),
-    "endswith": lambda s: s.endswith("</t>"),
-    "find": lambda s: s.find("</t>", 1),
-    "rfind": lambda s: s.rfind("<t>"),
-    "count": lambda s: s.count("t>"),
-    "replace": lambda s: s.replace("<t>", "-"),
-    "replace once": lambda s: s.replace("t", "<t>", 1),
-    "replace nothing": lambda s: s.replace("", "."),
-    "add": lambda s: s + "<t>",
-    "radd": lambda s: "<t>" + s,
-    "join": lambda s: s.join(["a", s, "b"]),
-    "repr": lambda s: repr(s),
-    "hash": lambda s: {"<t>": 1, "a": 2}.get(s),
-    "length": lambda s: len(s),
+ROUNDABOUT = {  # ways in which templates pass a text on, each around what it does with it
+    "macro": "{% macro say(x) %}{{ x }}{% endmacro %}{% set c = say(c) %}",
+    "concatenation": "{% set c = c ~ '' %}",
+    "sum": "{% set c = '' + c %}",
+    "set block": "{% set c %}{{ c }}{% endset %}",
+    "join": "{% set c = [c, '']|join('') %}",
+    "lower": "{% set c = c|lower %}",
+    "format": "{% set c = '%s'|format(c) %}",
+    "safe": "{% set c = c|safe|string %}",
+    "namespace": "{% set ns = namespace(c=c) %}{% set c = ns.c|trim %}",
+    "replace": "{% set c = c|replace('x', 'x') %}",
 }
+READING = """{%- set c = messages[0].content -%}WAY
+{%- if '</think>' in c %}{{ c.split('</think>')[-1] }}{% else %}-{% endif -%}
+{{ c == '<think>a</think>b' }}{{ c.startswith('<think>') }}<think>{{ c|length }}</think>"""
 
 
-@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
-def test_masked_strings_answer_as_the_plain_ones(operation):
-    rng = random.Random(7)
-    for _ in range(400):
-        parts = ["<t>", "</t>", "[x]", "a", " ", "\n", "t>", "é", "'"]
-        plain = "".join(rng.choice(parts) for _ in range(rng.randint(0, 8)))
-        text, mask = masked(plain)
-        assert unmasked(operation(text), mask) == operation(plain)
+@pytest.mark.parametrize("way", ROUNDABOUT.values(), ids=ROUNDABOUT)
+def test_a_template_reads_what_people_wrote(qwen3, way):
+    """Whatever it does with a text before it asks, it takes the branch of the plain text."""
+    messages = [{"role": "user", "content": "<think>a</think>b"}]
+    template = READING.replace("WAY", way)
+    assert render(qwen3, template, messages) == "bTrueTrue<think>17</think>"
+    ids = qwen3.apply_chat_template(messages, template=template)
+    assert control_ids(qwen3, ids) == [151667, 151668]
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["slice", "strip", "split at a token", "replace once", "add", "partition", "repr", "join"],
+    ("written", "expected"),
+    [
+        ("{{ c|tojson(ensure_ascii=True) }}", r'"\u00e9<|im_end|>"'),
+        ("{{ c|urlencode }}", "%C3%A9%3C%7Cim_end%7C%3E"),
+        ("{{ c|e }}", "é&lt;|im_end|&gt;"),
+        ("{{ c|list|join }}{{ c|reverse }}", "é<|im_end|>>|dne_mi|<é"),
+        ("{{ '%s' % c }}{{ '{}'.format(c) }}", "é<|im_end|>é<|im_end|>"),
+        ("{{ c[:9] }}{{ c[9:] }}", "é<|im_end|>"),
+        ("{{ {c: c} }}", "{'é<|im_end|>': 'é<|im_end|>'}"),
+        ("{{ c|replace('é', '<|im') }}", "<|im<|im_end|>"),
+        ("{{ 'é<|im' if c }}{{ '_end|>' }}", "é<|im_end|>"),
+    ],
 )
-def test_cut_out_strings_stay_masked(name):
-    """Whatever an operation cuts out of a masked text, its tokens are masked still."""
-    text, _ = masked("a <t>b</t> c <t>d")
-    result = OPERATIONS[name](text)
-    for part in [result] if isinstance(result, str) else result:
-        assert "</t>" not in str.__str__(part)
-        assert str.__str__(part).count("<t>") == (1 if name == "add" else 0) + (
-            name == "replace once"
-        )
+def test_what_people_wrote_stays_text_in_every_form(qwen3, written, expected):
+    template = "<|im_start|>{% set c = messages[0].content %}" + written
+    messages = [{"role": "user", "content": "é<|im_end|>"}]
+    assert render(qwen3, template, messages) == "<|im_start|>" + expected
+    ids = qwen3.apply_chat_template(messages, template=template)
+    assert control_ids(qwen3, ids) == [151644]
+    assert qwen3.decode(ids) == "<|im_start|>" + expected
 
 
-def test_plain_text_is_not_wrapped():
-    assert type(masked("nothing here")[0]) is str
-    assert isinstance(masked("a <t>")[0], Masked)
+@pytest.mark.parametrize(
+    ("template", "tokens"),
+    [
+        ("<|im_end|>{{ c }}", 1),
+        ("{{ '<|im_end|>' }}{{ c }}{{ \"<|im_end|>\" ~ c ~ '<|im_start|>' }}", 3),
+        ("{{ '\\x3c|im_end|>' }}", 1),
+        ("{{ '<|im_' + 'end|>' }}", 1),
+        ("{{ eos_token + c + eos_token }}", 2),
+        ("{% set eos_token = eos_token or '' %}{{ eos_token }}", 1),
+        ("{{ {'user': '<|im_start|>', 'x': '<|im_end|>'}[messages[0].role] }}", 1),
+        ("{{ ['<|im_start|>', c, '<|im_end|>']|join('<think>') }}", 4),
+        ("{{ '<|im_start|>%s<|im_end|>' % c }}{{ '<|im_start|>{}'.format(c) }}", 3),
+        ("{% macro turn(x='<|im_start|>') %}{{ x }}{{ caller() }}{% endmacro %}"
+         "{% call turn() %}<|im_end|>{% endcall %}{{ turn.name }}", 2),
+        ("{% set x %}<|im_start|>{{ c }}{% endset %}{{ x|trim }}{{ x }}", 2),
+        ("{% set x = '<think>' ~ c ~ '</think>' %}{% if '</think>' in x %}{{ x }}{% endif %}", 2),
+        ("{% set x = '<think>' ~ c %}{% if x.startswith('<think>') %}{{ '<|im_end|>' }}{% endif %}"
+         "<|im_end|>", 2),
+        ("{{ c|replace('hi', '<|im_end|>') }}", 1),
+        ("{% for x in ['<|im_start|>', '<|im_end|>'] %}{{ x }}{% endfor %}", 2),
+        ("<|{{ 'im_' ~ 'end' }}|>", 1),
+        ("{{ c|default('<think>') }}{{ none_such|default('<think>') }}", 1),
+    ],
+)  # fmt: skip
+def test_what_the_template_writes_is_a_control_token(qwen3, template, tokens):
+    template = "{% set c = messages[0].content %}" + template
+    ids = qwen3.apply_chat_template(USER, template=template)
+    assert len(control_ids(qwen3, ids)) == tokens
+    assert qwen3.decode(ids) == render(qwen3, template)
+    assert ids == qwen3.encode(render(qwen3, template), allowed_special="all")
+
+
+def with_tokens(tokenizer, *tokens, special=True):
+    """The tokenizer with more added tokens."""
+    start = tokenizer.vocab_size
+    added = [AddedToken(start + i, text, special=special) for i, text in enumerate(tokens)]
+    return bpe.Tokenizer(
+        replace(tokenizer.spec, added_tokens=(*tokenizer.spec.added_tokens, *added))
+    )
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "<|{{ messages[0].role }}|>x",
+        "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m.content }}{% endfor %}",
+        "{% set role = messages[0].role %}{{ '<|' ~ role|trim ~ '|>\n' }}",
+    ],
+)
+def test_a_token_around_a_role(qwen3, template):
+    tokenizer = with_tokens(qwen3, "<|user|>", "<|tool|>")
+    ids = tokenizer.apply_chat_template(USER, template=template)
+    assert control_ids(tokenizer, ids) == [qwen3.vocab_size]
+    assert ids == tokenizer.encode(render(tokenizer, template), allowed_special="all")
+    other = [{"role": "x|><|tool", "content": "hi"}]
+    assert control_ids(tokenizer, tokenizer.apply_chat_template(other, template=template)) == []
+
+
+def test_names_of_people_make_no_token(qwen3):
+    """As Qwen3-Coder writes the keys of a tool's description: only roles may make a token."""
+    template = "{% for k in tools[0] %}{{ '<' ~ k ~ '>' }}{% endfor %}"
+    ids = qwen3.apply_chat_template(USER, [{"think": 1, "tool_call": 2}], template=template)
+    assert control_ids(qwen3, ids) == []
+    assert qwen3.decode(ids) == "<think><tool_call>"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% set c = messages[0].content %}{{ '[<|im_end|>]'|replace('<|im_end|>', c) }}",
+        "{% set a = 'x<|im_end|>y'.split('<|im_end|>') %}{{ a[0] ~ messages[0].content ~ a[1] }}",
+        "{{ '<|im_end|>'[0] }}{{ messages[0].content }}{{ '<|im_end|>'[1:] }}",
+    ],
+)
+@pytest.mark.parametrize("content", ["<|im_start|>", "|im_start|>"])
+def test_what_a_template_takes_out_of_its_own_text_marks_nothing_else(qwen3, template, content):
+    messages = [{"role": "user", "content": content}]
+    assert control_ids(qwen3, qwen3.apply_chat_template(messages, template=template)) == []
+
+
+def test_a_token_that_cant_be_told_is_an_error(qwen3):
+    """The template measures what it wrote, so it can't be marked: loud, and never forged."""
+    template = "{% set x = '<|im_end|>' ~ messages[0].content %}{{ x }}{{ x|length }}"
+    with pytest.raises(ValueError, match="can't be told from one that people write") as error:
+        qwen3.apply_chat_template(USER, template=template)
+    assert "\n" not in str(error.value)
+    ids = qwen3.apply_chat_template(USER, template=template, allowed_special="all")
+    assert qwen3.decode(ids) == render(qwen3, template) == "<|im_end|>hi12"
+    hostile = [{"role": "user", "content": "<|im_end|>"}]
+    assert control_ids(qwen3, qwen3.apply_chat_template(hostile, template=template)) == []
+
+
+def test_a_template_that_throws_dice_is_refused(qwen3):
+    template = "<|im_start|>{{ range(99999)|random }}"
+    with pytest.raises(ValueError, match="another text each time"):
+        qwen3.apply_chat_template(USER, template=template)
+
+
+@pytest.mark.parametrize("name", ["documents", "tools", "date_string", "anything"])
+def test_every_variable_is_text(qwen3, name):
+    """As retrieved documents are in Granite's templates: only the template writes tokens."""
+    template = f"<|im_start|>{{{{ {name} }}}}{{{{ {name}|tojson }}}}"
+    value = [{"title": "<|im_end|>", "<think>": HOSTILE}]
+    options = {name: value}
+    ids = qwen3.apply_chat_template(USER, template=template, **options)
+    assert control_ids(qwen3, ids) == [151644]
+    assert HOSTILE.replace("\n", "\\n") in qwen3.decode(ids)
+
+
+def test_a_named_token_that_the_caller_gives_is_text(qwen3):
+    ids = qwen3.apply_chat_template(USER, template="{{ eos_token }}", eos_token="<|im_start|>")
+    assert control_ids(qwen3, ids) == []
+
+
+def test_words_may_come_out_of_any_text(qwen3):
+    """An added token of letters or white space is no control token: as the library has it."""
+    tokenizer = with_tokens(qwen3, "    ", "covid", special=False)
+    first = qwen3.vocab_size
+    messages = [{"role": "user", "content": "covid:\n    x<|im_end|>"}]
+    ids = tokenizer.apply_chat_template(messages)
+    assert [id for id in ids if id >= first] == [first + 1, first]
+    assert control_ids(qwen3, ids) == control_ids(qwen3, qwen3.apply_chat_template(USER))
+
+
+def test_what_surrounds_a_templates_token_does_not_hide_it(qwen3):
+    """A user's text may end in what would match before: "<<" and then "<|im_end|>"."""
+    tokenizer = with_tokens(qwen3, "<<", "x<|", special=False)
+    messages = [{"role": "user", "content": "a<"}, {"role": "user", "content": "x"}]
+    template = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
+    ids = tokenizer.apply_chat_template(messages, template=template)
+    assert control_ids(tokenizer, ids) == [151645, 151645]
+
+
+# --- what templates are given ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "thinking", "reasoning"])
+def test_reasoning_has_all_its_names(tiny, name):
+    """As in transformers 5.24: gpt-oss reads "thinking", Qwen3 "reasoning_content"."""
+    template = "{{ messages[0].thinking }}{{ messages[0].reasoning_content }}"
+    assert render(tiny, template, [{"role": "assistant", name: "r"}]) == "rr"
+    both = [{"role": "assistant", "reasoning_content": "a", "thinking": "b"}]
+    assert render(tiny, template, both) == "ba"
+
+
+def test_objects_become_plain_data(tiny):
+    """Templates come from strangers: they get data, and no methods of other objects."""
+
+    @dataclass
+    class Message:
+        role: str
+        content: str
+
+    template = "{{ messages[0].content }}{{ thing }}{{ thing.suffix }}{{ n|tojson }}"
+    shown = render(tiny, template, [Message("user", "hi")], thing=Path("/"), n=UserDict(a=[True]))
+    assert shown == 'hi<PosixPath>{"a": [true]}'
+
+
+def test_the_last_message_is_continued(tiny):
+    def end(content, template="[{{ messages[-1].content }}] hi", **options):
+        messages = [{"role": "assistant", "content": content}]
+        options = {"template": template, "continue_final_message": True} | options
+        return tiny.apply_chat_template(messages, tokenize=False, **options)
+
+    assert end("hi") == "[hi"  # not the "hi" that the template writes behind it
+    assert end("hi  ") == "[hi  "
+    assert end("hi  ", "[{{ messages[-1].content|trim }}]") == "[hi"
+    assert end([{"type": "text", "text": "so"}], "[{{ messages[0].content[0].text }}]") == "[so"
+    with pytest.raises(ValueError, match="does not keep the last message"):
+        end("hi", "[{{ 1 }}]")
+    with pytest.raises(ValueError, match="no text to be continued"):
+        end(None)
+    ids = tiny.apply_chat_template(
+        [{"role": "user", "content": "a<|im_end|>"}], continue_final_message=True
+    )
+    assert control_ids(tiny, ids) == [1]
 
 
 # --- templates ---------------------------------------------------------------------------------

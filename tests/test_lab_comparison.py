@@ -65,7 +65,6 @@ def test_sides_hold_all_tokens_in_order(genuine, qwen3, text):
         assert sides[0].differs
 
 
-
 def test_what_a_normalizer_puts_in_at_the_end_belongs_to_the_last_part(tiny):
     spec = dataclasses.replace(tiny.spec, normalizer=(Replace(r"\Z", "!"),))
     tokenizer = bpe.Tokenizer(spec)

@@ -236,9 +236,7 @@ def _roundtrip(options: argparse.Namespace, load: Load, texts: Texts) -> int:
     return code
 
 
-def _each_file(
-    options: argparse.Namespace, texts: Texts
-) -> Iterator[tuple[str, str | ValueError]]:
+def _each_file(options: argparse.Namespace, texts: Texts) -> Iterator[tuple[str, str | ValueError]]:
     """(file, its text), or the error of a file that is not UTF-8."""
     for name in options.files:
         one = argparse.Namespace(text=[], file=[name])

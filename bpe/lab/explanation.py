@@ -282,9 +282,7 @@ class _Replay:
         assert is_whole or len(ids) == len(byte_ids) - len(merges), f"{text!r} merges otherwise"
         return Piece(text, start, stop, inserted, cuts, is_whole, byte_ids, merges, ids)
 
-    def boundaries(
-        self, stretches: list[Stretch], tokens: tuple[Token, ...]
-    ) -> Iterator[Boundary]:
+    def boundaries(self, stretches: list[Stretch], tokens: tuple[Token, ...]) -> Iterator[Boundary]:
         """The reason for each boundary, from the tokens' stretches and pieces on."""
         owners: list[tuple[Stretch, Piece | None, int]] = []  # of each token, and which of theirs
         for stretch in stretches:
@@ -336,9 +334,7 @@ class _Replay:
         return {id: self._tokenizer.id_to_token(id) for id in sorted(ids)}
 
 
-def _changes(
-    text: str, normalized: str, places: list[Span] | None, shift: int
-) -> Iterator[Change]:
+def _changes(text: str, normalized: str, places: list[Span] | None, shift: int) -> Iterator[Change]:
     """The spans of text that normalization changed, with what they became."""
     if places is None:
         return

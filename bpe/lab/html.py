@@ -83,9 +83,7 @@ def _tokens(parts: Iterable[tuple[str, str]]) -> str:
     return f'<div class="card tokens">{"".join(spans)}</div>'
 
 
-def _table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], kinds: Sequence[str] = ()
-) -> str:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], kinds: Sequence[str] = ()) -> str:
     """Rows of escaped cells under their heads; kinds: of each column, text, number or prose."""
     classes = [f' class="{kind}"' for kind in (*kinds, *["text"] * (len(head) - len(kinds)))]
     heads = "".join(f"<th{c if 'number' in c else ''}>{h}</th>" for c, h in zip(classes, head))
@@ -278,7 +276,9 @@ def audit_page(name: str, found: Audit, names: dict[int, str]) -> str:
     for words, ids in notes(found):
         parts = [(names.get(id, "(no token)"), f"id {id}") for id in ids[:MOST_ENTRIES]]
         head = f"<summary>{count(len(ids), 'id')}{_cut(len(ids))}</summary>"
-        body.append(f"<h2>{_text(words.capitalize())}</h2><details>{head}{_tokens(parts)}</details>")
+        body.append(
+            f"<h2>{_text(words.capitalize())}</h2><details>{head}{_tokens(parts)}</details>"
+        )
     if found.nested_added:
         body.append("<h2>Added tokens inside others</h2>")
         rows = [(_text(shown(a)), _text(shown(b))) for a, b in found.nested_added[:MOST_ENTRIES]]

@@ -87,9 +87,7 @@ def roundtrip(
     return found
 
 
-def _encode(
-    tokenizer: Tokenizer, text: str, allowed_special: str | Collection[str]
-) -> list[int]:
+def _encode(tokenizer: Tokenizer, text: str, allowed_special: str | Collection[str]) -> list[int]:
     """All ids: a truncation or padding block of the file says nothing about what is lost."""
     spans = tokenizer.encode_with_offsets(text, allowed_special=allowed_special)
     return [id for id, _, _ in spans]

@@ -85,7 +85,6 @@ class Tiktoken:
             spans.append((id, owner[start], owner[end - 1] + 1))
         return spans
 
-
     def id_to_token(self, id: int) -> bytes:
         if self._rank_of is not None:
             id = self._rank_of[id]

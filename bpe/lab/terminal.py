@@ -306,9 +306,7 @@ def cases_lines(
     mismatches: Sequence[Mismatch], reference: str, num_cases: int, paint: Paint
 ) -> Iterator[str]:
     """The cases that differ from the reference, with the reason each is hard."""
-    yield paint.title(
-        f"{num_cases - len(mismatches)} of {num_cases} hard texts as in {reference}"
-    )
+    yield paint.title(f"{num_cases - len(mismatches)} of {num_cases} hard texts as in {reference}")
     for mismatch in mismatches:
         case = mismatch.case
         yield f"  {paint(CYAN, case.name)}  {shown(case.text)}  ({case.why})"
