@@ -1,4 +1,4 @@
-"""The BLAS libraries on this machine -> speed of MLX's products with each: model/blas.py measured.
+"""The BLAS libraries on this machine -> speed of MLX's products with each: cpu/blas.py measured.
 
     python -m benchmarks.bench_blas [--seconds 0.15]
 
@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, perf_counter
 
 from benchmarks.harness import Figures, machine, run_alone, say, table, versions
-from model import blas
+from model.cpu import blas
 
 LIBRARIES = {  # value of BYTEPAIR_BLAS -> what it stands for
     "off": "MLX's own",

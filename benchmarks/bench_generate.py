@@ -62,7 +62,7 @@ def bytepair(path: str, num_tokens: str, dtype: str) -> Figures:
     import mlx.core as mx
 
     import model
-    from model import blas
+    from model.cpu import blas
 
     start, n = perf_counter(), int(num_tokens)
     m = model.load(path, dtype=dtype)
@@ -156,13 +156,13 @@ def attention_seconds(m, num_positions: int) -> float:
 
 
 def mlx_lm(directory: str, num_tokens: str, dtype: str, blas: str = "its own") -> Figures:
-    """blas: "ours" gives it the library that model/blas.py finds."""
+    """blas: "ours" gives it the library that model/cpu/blas.py finds."""
     import mlx.core as mx
 
     if blas == "ours":
-        import model.blas
+        import model.cpu.blas
 
-        model.blas.enable()
+        model.cpu.blas.enable()
     from mlx_lm.generate import generate_step
     from mlx_lm.utils import load_model
 

@@ -10,15 +10,15 @@ Shapes stand at the end of the line that makes them, in these letters:
     D head size, E experts, V vocabulary rows
 """
 
-from model.batch import Batch, generate_batch
 from model.cache import KVCache
-from model.cache_file import load_cache, save_cache
 from model.config import Config
-from model.generate import Token, generate
-from model.load import load
-from model.sample import make_processors, make_sampler
-from model.session import Session
+from model.generation.batch import Batch, generate_batch
+from model.generation.cache_file import load_cache, save_cache
+from model.generation.generate import Token, generate
+from model.generation.sample import make_processors, make_sampler
+from model.generation.session import Session
 from model.transformer import Transformer
+from model.weights.load import load
 
 __all__ = [
     "Batch",

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from model.convert import Written
-    from model.info import Info
+    from model.weights.convert import Written
+    from model.weights.info import Info
 
 FAILED, USAGE, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141  # exit codes
 DTYPES = ("float32", "bfloat16", "float16")
@@ -120,7 +120,7 @@ def _say(line: str) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    from model.info import inspect
+    from model.weights.info import inspect
 
     found = inspect(options.path, context=options.context, dtype=options.dtype)
     if options.json:
@@ -131,7 +131,7 @@ def _info(options: argparse.Namespace) -> None:
 
 
 def _lines(found: Info) -> Iterator[tuple[str, str]]:
-    from model.memory import gigabytes
+    from model.weights.memory import gigabytes
 
     stored = ", ".join(f"{name} {gigabytes(size)}" for name, size in found.formats.items())
     yield "path", found.path
@@ -159,7 +159,7 @@ def _lines(found: Info) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(found: Info) -> str:
-    from model.memory import gigabytes
+    from model.weights.memory import gigabytes
 
     if found.available_bytes is None:
         return "its free memory is unknown"
@@ -171,14 +171,14 @@ def _verdict(found: Info) -> str:
 
 
 def _quantize(options: argparse.Namespace) -> None:
-    from model.convert import quantize
+    from model.weights.convert import quantize
 
     chosen = {"bits": options.bits, "group_size": options.group_size, "mode": options.mode}
     _print_written(_write(quantize, options, **chosen))
 
 
 def _convert(options: argparse.Namespace) -> None:
-    from model.convert import convert
+    from model.weights.convert import convert
 
     _print_written(_write(convert, options))
 
@@ -203,7 +203,7 @@ def _write(run: Callable[..., Written], options: argparse.Namespace, **chosen: o
 
 
 def _print_written(written: Written) -> None:
-    from model.memory import gigabytes
+    from model.weights.memory import gigabytes
 
     size, before = gigabytes(written.num_bytes), gigabytes(written.num_bytes_before)
     bits = f"{written.bits_per_weight:.2f} bits a weight"

@@ -19,7 +19,7 @@ from mlx import nn
 
 from model.cache import KVCache, Mask, make_layers
 from model.config import Config
-from model.layout import Joined, lay_out
+from model.cpu.layout import Joined, lay_out
 from model.moe import SparseMLP
 from model.ops import RMSNorm, attend, silu
 from model.rope import Rotary, Rotate

@@ -1,9 +1,9 @@
-"""python -m pipeline -> cli.main, ended by signals the way Ctrl-C ends it. Knows nothing else."""
+"""python -m pipeline -> answer.main, ended by signals as Ctrl-C ends it. Knows nothing else."""
 
 import signal
 import sys
 
-from pipeline.cli import main
+from pipeline.commands.answer import main
 
 if __name__ == "__main__":
     for number in (signal.SIGTERM, signal.SIGHUP):  # by default no `finally` would run: no clean-up

@@ -18,7 +18,7 @@ from typing import Any
 
 import bpe
 import model
-from model.gguf import GGUF
+from model.weights.gguf import GGUF
 from pipeline import thinking
 from pipeline.stops import StopTexts
 from pipeline.thinking import ThinkingSplitter

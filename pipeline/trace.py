@@ -3,7 +3,7 @@
 The prompt is read and continued greedily by the product's own loop; beside it, one decode step is
 walked part by part, with a stop after each. Bytes moved are counted, not measured: the weights that
 a pass reads, and the keys and values that it reads and writes; activations are small beside them.
-Blind spot: how a trace is shown (trace_cli.py, trace_html.py).
+Blind spot: how a trace is shown (commands/trace.py, trace_html.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import model
 from bpe.added import AddedTokens
 from bpe.pretokenize import PreTokenizer
 from bpe.spec import AddedToken
-from model.memory import kv_bytes_per_token
+from model.weights.memory import kv_bytes_per_token
 from pipeline.engine import Engine
 
 EXPERTS = ".experts."  # in the names of stacked weights, of which a token reads a few

@@ -5,12 +5,12 @@ Blind spot: neither comparison knows which side is right.
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+from paths import GOLDEN
 
-REFERENCE = Path(__file__).parent / "golden" / "reference"
+REFERENCE = GOLDEN / "reference"
 DENSE = ("llama-llama3rope", "qwen2-bias", "qwen3-tied", "qwen3-untied-yarn")
 ALL = (*DENSE, "qwen3-moe")
 

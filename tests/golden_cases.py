@@ -7,9 +7,8 @@ long to spell out.
 
 import hashlib
 import json
-from pathlib import Path
 
-GOLDEN = Path(__file__).parent / "golden"
+from paths import GOLDEN
 
 
 def cases(name):

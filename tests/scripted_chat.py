@@ -9,7 +9,7 @@ import time
 
 import mlx.core as mx
 
-from pipeline import cli
+from pipeline.commands import answer as cli
 from pipeline.engine import Engine
 
 ANSWERS = {

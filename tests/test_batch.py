@@ -9,13 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 from tiny import CORPUS
 
 import bpe
 from bpe import batch
 from bpe.spec import Padding
-
-ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture

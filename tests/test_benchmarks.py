@@ -6,17 +6,16 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from itertools import chain
-from pathlib import Path
 
 import pytest
+from paths import GOLDEN, ROOT
 
 from benchmarks import plot, report
 from benchmarks.__main__ import main
 from benchmarks.history import Change, append, compare, latest, machine_of, read
 from benchmarks.suites import SUITES, Suite, Unavailable, flatten, measure
 
-ROOT = Path(__file__).parent.parent
-GOLDEN = Path(__file__).parent / "golden" / "history.jsonl"
+HISTORY = GOLDEN / "history.jsonl"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -25,7 +24,7 @@ def records():
     """Two records of generate and encode on one machine (the first's prefill is 1.25 times as
     fast), one each of train, batch, speculative and generate-qwen3-0.6b, and one of generate on
     another machine."""
-    return read(GOLDEN)
+    return read(HISTORY)
 
 
 def record(suite="batch", machine=None, **figures):
@@ -147,7 +146,7 @@ def test_append_then_read(tmp_path, records):
     for each in records:
         append(file, each)
     assert read(file) == records
-    assert file.read_text() == GOLDEN.read_text()
+    assert file.read_text() == HISTORY.read_text()
 
 
 def test_a_line_that_was_cut_off_does_not_swallow_the_next(tmp_path):
@@ -270,7 +269,7 @@ def test_report_command_prints_draws_and_rewrites(tmp_path, capsys):
     readme = tmp_path / "README.md"
     readme.write_text("# Speed\n\n<!-- bench:batch -->\nold\n<!-- /bench -->\n\nThe end.\n")
     assert not main([
-        "report", "--history", str(GOLDEN), "--pictures", str(tmp_path), "--readme", str(readme),
+        "report", "--history", str(HISTORY), "--pictures", str(tmp_path), "--readme", str(readme),
     ])  # fmt: skip
     text = readme.read_text()
     assert text.startswith("# Speed\n\n<!-- bench:batch -->\n| 8 prompts  | tokens/s")

@@ -2,8 +2,9 @@
 
 import random
 
+from random_vocab import CHARACTERS, random_text, random_vocab
+
 from bpe.borders import Borders
-from tests.random_vocab import CHARACTERS, random_text, random_vocab
 from tests.test_merge import merge_slowly
 
 

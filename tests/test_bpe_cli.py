@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 from bpe import hub
 from bpe.__main__ import load, main
 
-ROOT = Path(__file__).parent.parent
 TEXT = "The capital of France is"
 
 

@@ -3,9 +3,9 @@
 import random
 
 import pytest
+from random_vocab import CHARACTERS, random_vocab
 
 from bpe.derivation import Derivations
-from tests.random_vocab import CHARACTERS, random_vocab
 from tests.test_merge import merge_slowly
 
 

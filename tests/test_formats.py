@@ -582,7 +582,7 @@ def tiny_metadata(tiny_json):
 
 
 def read_gguf(tmp_path, metadata, **options):
-    path = tmp_path / "model.gguf"
+    path = tmp_path / "model.weights.gguf"
     path.write_bytes(gguf_bytes(metadata, **options))
     return bpe.Tokenizer.from_file(path)
 

@@ -10,6 +10,7 @@ import random
 import pytest
 from assets import FAMILIES
 from compare import assert_same_ids
+from random_vocab import random_text, random_vocab
 from test_merge import merge_slowly
 from test_parity import random_text as mixed_text
 
@@ -18,7 +19,6 @@ import bpe.pieces
 import bpe.pretokenize
 import bpe.words
 from bpe.spec import PATTERNS, Spec, Split
-from tests.random_vocab import random_text, random_vocab
 
 JAPANESE = "のしない男である"
 CJK = [

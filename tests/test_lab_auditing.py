@@ -6,13 +6,13 @@ from collections import Counter
 from itertools import islice, product
 
 import pytest
+from tiny import GLYPH, added_token, json_of, train
 
 import bpe
 from bpe.lab import audit
 from bpe.lab.auditing import missing_parts, num_rows_of
 from bpe.lab.contexts import Kinds, characters_from, characters_to, parts
 from bpe.spec import QWEN_PATTERN
-from tests.tiny import GLYPH, added_token, json_of, train
 
 CORPUS = (
     "snake_case_name1 snake_case_name2 x10 x10 don't it's 2024-2024\n\t\tthe end\n\t\tthe end\n"

@@ -9,16 +9,15 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 from tiny import added_token, json_of
 
 import bpe.__main__
 from bpe.__main__ import main
 from bpe.lab import terminal
 
-ROOT = Path(__file__).parent.parent
 TEXT = "The capital is re\u0301sume\u0301 <think> \u200d中\x00"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FIXTURE = {"gpt-4o": "gpt4o", "deepseek-v3": "deepseek_v3"}  # a command's name -> the fixture's

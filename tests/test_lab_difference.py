@@ -5,13 +5,13 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from random_vocab import random_text
 
 import bpe
 from bpe.lab import diff
 from bpe.lab.difference import NEUTRAL, shrink
 from bpe.lab.peers import load_peer
 from bpe.spec import LLAMA3_PATTERN, AddedToken, Replace, Split
-from tests.random_vocab import random_text
 
 
 def planted(spec, rng):

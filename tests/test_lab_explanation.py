@@ -8,6 +8,8 @@ from itertools import accumulate
 import pytest
 import regex
 from golden_cases import cases, value
+from random_vocab import CHARACTERS, random_text, random_vocab
+from tiny import added_token, json_of
 
 import bpe
 from bpe.lab import explain
@@ -15,9 +17,7 @@ from bpe.lab.branches import Branches, alternatives
 from bpe.lab.characters import is_invisible, shown
 from bpe.lab.explanation import LONGEST_TEXT
 from bpe.spec import PATTERNS, PrefixSpace, Spec, Split
-from tests.random_vocab import CHARACTERS, random_text, random_vocab
 from tests.test_merge import merge_slowly
-from tests.tiny import added_token, json_of
 
 FAMILIES = ("qwen3", "llama3", "gpt4o", "deepseek_v3", "gpt2")
 TEXT = (

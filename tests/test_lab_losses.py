@@ -4,12 +4,12 @@ import random
 
 import pytest
 from golden_cases import cases
+from tiny import GLYPH, added_token, json_of
 
 import bpe
 from bpe.lab import roundtrip
 from bpe.lab.cases import CASES
 from bpe.lab.sample import SAMPLE
-from tests.tiny import GLYPH, added_token, json_of
 
 
 def tokenizer_of(*, pre=None, **top):

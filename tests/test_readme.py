@@ -18,10 +18,10 @@ import mlx.core as mx
 import pytest
 from assets import asset
 from compare import REFERENCE
+from paths import ROOT
 from test_docs import blocks
 from torch_files import write_torch
 
-ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 FENCES = [*blocks(README)]
 INLINE = re.compile(r"`(python -m [^`]+)`")

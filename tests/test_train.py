@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from paths import GOLDEN
 from slow_trainer import glyph_merges
 from slow_trainer import train as slow_train
 from tiny import GLYPH
@@ -15,7 +16,6 @@ from bpe.learn import Learner, Rules
 from bpe.spec import PATTERNS
 from bpe.trainer import split_options
 
-GOLDEN = Path(__file__).parent / "golden"
 CASES = [json.loads(line) for line in (GOLDEN / "train.jsonl").read_text().splitlines()]
 REFUSED = {  # name of a case -> what we say instead
     "vocab_below_alphabet": "less than the 256 bytes",  # HF trains nothing, silently

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 from slow_trainer import glyph_merges
 
 import bpe
@@ -16,8 +17,6 @@ from bpe import train_cli
 from bpe.__main__ import main
 from bpe.run import Progress
 from bpe.train_cli import describe
-
-ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture

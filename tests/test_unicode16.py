@@ -3,10 +3,10 @@
 import json
 import random
 import unicodedata
-from pathlib import Path
 
 import pytest
 import regex
+from paths import GOLDEN
 
 from bpe.unicode16 import (
     NFC_BARRIER,
@@ -17,7 +17,7 @@ from bpe.unicode16 import (
     with_unicode16_classes,
 )
 
-TABLES = json.loads((Path(__file__).parent / "golden" / "hf_classes.json").read_text())
+TABLES = json.loads((GOLDEN / "hf_classes.json").read_text())
 EVERY_CHARACTER = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
 CLASSES = ("L", "N", "M", "P", "S", "Lu", "Ll", "Lt", "Lm", "Lo")
 

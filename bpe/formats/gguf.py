@@ -1,7 +1,7 @@
 """the tokenizer.ggml.* metadata of a GGUF file -> Spec (gpt2-type models, llama.cpp's names).
 
-model/gguf.py reads the same header for tensors; the two stay apart because bpe and model do not
-know each other. Blind spot: tensors.
+model/weights/gguf.py reads the same header for tensors; the two stay apart because bpe and model do
+not know each other. Blind spot: tensors.
 
 Source: the GGUF specification, and the pre-tokenizer patterns that llama.cpp documents by name.
 """

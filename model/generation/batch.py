@@ -1,0 +1,451 @@
+"""many prompts -> one stream of (row, id): rows of unequal length share each step.
+
+    Batch            rows come and go: add(), step(), remove()
+    generate_batch   a list of prompts through a Batch
+
+A step over several rows reads the weights once, so that eight rows take little longer than one.
+Rows begin at slot 0 of their cache whatever their length; what lies behind a row's end is never
+seen, because a query sees only slots up to its own position. What prompts have in common at their
+beginning, such as a system message, is read once for all of them.
+
+Blind spot: it knows no text. Whoever reads says when a row is done, or which ids end it.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import mlx.core as mx
+
+from model.cache import FLOATS, Form, Mask, Parts, causal_mask, grown, make_layers, write
+from model.cpu import blas
+from model.generation.generate import Token, check_ids, check_numbers, room_after
+from model.generation.sample import (
+    History,
+    Logprobs,
+    Processor,
+    Sampler,
+    greedy,
+    make_logprobs,
+    process,
+)
+from model.transformer import Transformer
+
+ROWS = 8  # in a batch where nothing else is asked
+PASS = 16  # padding ids that take as long as another pass: 60 ms and 4 ms an id on two x86 cores
+SHARED = 2 * PASS  # first ids in common that are worth a pass of their own
+
+
+def generate_batch(
+    m: Transformer,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_tokens: int | Sequence[int] = 256,
+    sampler: Sampler | Sequence[Sampler] | None = None,
+    processors: Sequence[Processor] = (),
+    stop_ids: Collection[int] = (),
+    max_rows: int = ROWS,
+    prefill_step_size: int = 512,
+    vocab_size: int | None = None,
+) -> Iterator[tuple[int, int]]:
+    """-> (index of the prompt, id), as they come; an index's ids are in order.
+
+    At most max_rows prompts run at a time; the others take the places of those that are done.
+    max_tokens, sampler: one for all, or one for each prompt. A sampler with a seed that is shared
+    draws differently when the rows differ; one for each prompt draws as it would alone. stop_ids:
+    a row ends with the first of them, which is given out. The rest is as in generate().
+
+    Raises ValueError, at the call, for what generate() would refuse.
+    """
+    batch = Batch(m, max_rows=max_rows, prefill_step_size=prefill_step_size, vocab_size=vocab_size)
+    limits = _one_each(max_tokens, len(prompts), "max_tokens")
+    samplers = _one_each(sampler, len(prompts), "samplers")
+    for ids, limit, own in zip(prompts, limits, samplers):
+        batch.add(ids, max_tokens=limit, sampler=own, processors=processors)
+
+    def stream() -> Iterator[tuple[int, int]]:
+        while given := batch.step():
+            for row, one in given:
+                if one in stop_ids:
+                    batch.remove(row)
+                yield row, one
+
+    return stream()
+
+
+def _one_each(value: object, num_prompts: int, name: str) -> list:
+    if not isinstance(value, Sequence):
+        return [value] * num_prompts
+    if len(value) != num_prompts:
+        raise ValueError(f"there are {len(value)} {name} for {num_prompts} prompts")
+    return list(value)
+
+
+# --- rows that come and go -----------------------------------------------------------------------
+
+
+@dataclass
+class _Row:
+    """A prompt on its way. key: what its owner knows it by.
+
+    drawn: its next id (), not given out yet and perhaps not computed yet.
+    """
+
+    key: int
+    ids: list[int]
+    num_left: int
+    sampler: Sampler
+    processors: list[Processor]
+    num_top: int | None
+    history: History
+    drawn: mx.array | None = None
+    logprobs: Logprobs | None = None  # of drawn, where num_top is a number
+
+    def note(self, one: mx.array, logprobs: Logprobs | None, place: int) -> None:
+        """Take the id drawn for this row, at `place` in its batch."""
+        self.drawn = one
+        if self.num_top is not None:
+            chosen, top_ids, top = (array[place] for array in logprobs)
+            self.logprobs = Logprobs(chosen, top_ids[: self.num_top], top[: self.num_top])
+        if self.processors:
+            prompt, generated = self.history
+            generated = mx.concatenate([generated, one[None].astype(mx.int32)])
+            self.history = History(prompt, generated)
+
+
+class Batch:
+    """Prompts that are answered together; more can be added at any time.
+
+    The first step after add() reads the prompt. Like generate(), each step leaves the next one
+    enqueued, so that a removed row may have been computed once more, in vain.
+    """
+
+    def __init__(
+        self,
+        m: Transformer,
+        *,
+        max_rows: int = ROWS,
+        prefill_step_size: int = 512,
+        vocab_size: int | None = None,
+        bits: int | None = None,
+        group_size: int = 64,
+    ) -> None:
+        """max_rows: rows that run at a time. bits, group_size: as for make_cache()."""
+        if max_rows < 1 or prefill_step_size < 1:
+            raise ValueError(
+                f"max_rows and prefill_step_size must be at least 1, got {max_rows} and"
+                f" {prefill_step_size}"
+            )
+        self._m, self._max_rows, self._step_size = m, max_rows, prefill_step_size
+        rows = m.config.vocab_size
+        self._num_valid = rows if vocab_size is None else min(vocab_size, rows)
+        self._form = make_layers(m.config, bits=bits, group_size=group_size)[0].form
+        self._keys = count()
+        self._waiting: deque[_Row] = deque()
+        self._rows: list[_Row] = []
+        self._cache: list[BatchKVCache] = []
+        self._prefix: list[int] = []  # ids that prompts began with ...
+        self._prefix_cache: list[BatchKVCache] = []  # ... and a row that has read them
+
+    def add(
+        self,
+        ids: Sequence[int],
+        *,
+        max_tokens: int = 256,
+        sampler: Sampler | None = None,
+        processors: Sequence[Processor] = (),
+        top_logprobs: int | None = None,
+    ) -> int:
+        """Queue a prompt; -> the key by which step() and remove() know it.
+
+        The arguments are those of generate(), and so are the errors.
+        """
+        ids = list(ids)
+        check_ids(ids, self._num_valid)
+        check_numbers(max_tokens, self._step_size, top_logprobs, self._num_valid)
+        num_left = min(max_tokens, room_after(self._m, ids, 0))
+        history = History(mx.array(ids, dtype=mx.int32), mx.zeros(0, dtype=mx.int32))
+        # Tried here, so that one that fails doesn't take the other rows down with it.
+        process(processors, history, mx.zeros((1, self._num_valid)))
+        row = _Row(
+            key=next(self._keys),
+            ids=ids,
+            num_left=num_left,
+            sampler=sampler or greedy,
+            processors=list(processors),
+            num_top=top_logprobs,
+            history=history,
+        )
+        if num_left:
+            self._waiting.append(row)
+        return row.key
+
+    def remove(self, key: int) -> None:
+        """Stop a row, wherever it is; nothing happens if it has ended."""
+        self._waiting = deque(row for row in self._waiting if row.key != key)
+        for row in self._rows:
+            if row.key == key:
+                row.num_left = 0
+
+    def step(self) -> list[tuple[int, int | Token]]:
+        """-> (key, next id) of every row that runs; [] when nothing is left to do.
+
+        A Token in place of the id where the row asked for log-probabilities.
+        """
+        self._replace_ended()
+        rows = self._rows
+        drawn = [row.drawn for row in rows]
+        logprobs = [row.logprobs for row in rows]
+        for row in rows:
+            row.num_left -= 1
+        if any(row.num_left for row in rows):
+            new = mx.stack(drawn)[:, None]  # (B, 1)
+            self._draw(self._m.hidden(new, self._cache)[:, -1], rows)
+        return [
+            (row.key, _read(one, own)) for row, one, own in zip(rows, drawn, logprobs, strict=True)
+        ]
+
+    def _draw(self, hidden: mx.array, rows: list[_Row]) -> None:
+        """hidden (B, width) of each row's last position: draw each row's next id, enqueued."""
+        blas.adapt()
+        logits = self._m.head(hidden)[:, : self._num_valid]  # (B, V)
+        ids = _sample(_process(logits, rows), [row.sampler for row in rows])  # (B,)
+        num_top = [row.num_top for row in rows if row.num_top is not None]
+        logprobs = make_logprobs(logits, ids, max(num_top)) if num_top else None
+        for place, row in enumerate(rows):
+            row.note(ids[place], logprobs, place)
+        mx.async_eval([row.drawn for row in rows], [row.logprobs for row in rows if row.logprobs])
+
+    def _replace_ended(self) -> None:
+        """Put waiting rows in the places of those that ended, or close the gaps."""
+        places = [i for i, row in enumerate(self._rows) if not row.num_left]
+        num_free = self._max_rows - len(self._rows) + len(places)
+        new = [self._waiting.popleft() for _ in range(min(num_free, len(self._waiting)))]
+        for group in _groups(new):
+            cache = self._prefill(group)
+            here, places = places[: len(group)], places[len(group) :]
+            self._insert(group, cache, here)
+        if places:
+            kept = [i for i in range(len(self._rows)) if i not in places]
+            self._rows = [self._rows[i] for i in kept]
+            for layer in self._cache:
+                layer.keep_rows(kept)
+
+    def _insert(self, group: list[_Row], cache: list["BatchKVCache"], places: list[int]) -> None:
+        """Rows with their caches: into the places there are, the others behind."""
+        for own, place in enumerate(places):
+            self._rows[place] = group[own]
+            for layer, other in zip(self._cache, cache):
+                layer.put_row(place, other, own)
+        rest = range(len(places), len(group))
+        if not rest:
+            return
+        for other in cache:
+            other.keep_rows(rest)
+        if self._rows:
+            for layer, other in zip(self._cache, cache):
+                layer.add_rows(other)
+        else:
+            self._cache = cache
+        self._rows = self._rows + group[len(places) :]
+
+    def _prefill(self, rows: list[_Row]) -> list["BatchKVCache"]:
+        """Read prompts together, padded on the right, and draw their first ids; -> their caches."""
+        lengths = [len(row.ids) for row in rows]
+        width = max(lengths)
+        padded = mx.array([row.ids + [0] * (width - len(row.ids)) for row in rows])
+        num_shared = self._share(rows)
+        cache = self._fresh(len(rows))
+        if num_shared:
+            cache = [layer.spread(num_shared, len(rows)) for layer in self._prefix_cache]
+        lasts = [None] * len(rows)  # (width,) of each row's last position
+        columns = max(1, self._step_size // len(rows))
+        for start in range(num_shared, width, columns):
+            blas.adapt()
+            hidden = self._m.hidden(padded[:, start : start + columns], cache)
+            for i, length in enumerate(lengths):
+                if start < length <= start + columns:
+                    lasts[i] = hidden[i, length - 1 - start]
+            mx.eval([layer.state for layer in cache], [one for one in lasts if one is not None])
+        for layer in cache:
+            layer.trim_rows([width - length for length in lengths])
+        self._draw(mx.stack(lasts), rows)
+        return cache
+
+    def _share(self, rows: list[_Row]) -> int:
+        """-> how many first ids of these rows the prefix holds. Where they have more in common, and
+        with the rows that wait as well, that becomes the prefix first.
+        """
+        own = [row.ids for row in rows]
+        known = [*own, *(row.ids for row in self._waiting)]
+        room = min(map(len, own)) - 1  # one id must be left to read
+        wanted = min(_num_common(known), room) if len(known) > 1 else 0
+        held = min(_num_common([self._prefix, *own]), room)
+        if wanted >= held + SHARED:
+            self._prefix, self._prefix_cache, held = known[0][:wanted], self._fresh(1), wanted
+            for start in range(0, wanted, self._step_size):
+                blas.adapt()
+                new = self._prefix[start : start + self._step_size]
+                self._m.hidden(mx.array([new]), self._prefix_cache)
+                mx.eval([layer.state for layer in self._prefix_cache])
+        return held
+
+    def _fresh(self, num_rows: int) -> list["BatchKVCache"]:
+        return [BatchKVCache(num_rows, self._form) for _ in range(self._m.config.num_hidden_layers)]
+
+
+def _num_common(rows: list[list[int]]) -> int:
+    """How many first ids all rows have in common.
+
+    >>> _num_common([[5, 6, 7], [5, 6, 8, 9], [5, 6]])
+    2
+    """
+    low, high = min(rows), max(rows)  # by their first difference: all others lie between
+    pairs = enumerate(zip(low, high))
+    return next((i for i, (a, b) in pairs if a != b), min(len(low), len(high)))
+
+
+def _process(logits: mx.array, rows: list[_Row]) -> mx.array:
+    """logits (B, V) after each row's own processors."""
+    if not any(row.processors for row in rows):
+        return logits
+    pairs = zip(rows, mx.split(logits, len(rows)))
+    return mx.concatenate([process(row.processors, row.history, own) for row, own in pairs])
+
+
+def _read(one: mx.array, logprobs: Logprobs | None) -> int | Token:
+    if logprobs is None:
+        return one.item()
+    chosen, top_ids, top = (array.tolist() for array in logprobs)
+    return Token(one.item(), chosen, tuple(zip(top_ids, top)))
+
+
+def _groups(rows: list[_Row]) -> list[list[_Row]]:
+    """Rows of about the same length together, while padding costs less than a pass of their own."""
+    groups: list[list[_Row]] = []
+    for row in sorted(rows, key=lambda row: len(row.ids)):
+        padding = (len(row.ids) - len(groups[-1][-1].ids)) * len(groups[-1]) if groups else 0
+        if groups and padding <= PASS:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return groups
+
+
+def _sample(logits: mx.array, samplers: list[Sampler]) -> mx.array:
+    """logits (B, V) -> ids (B,): each sampler called once, with all of its rows."""
+    if all(sampler is samplers[0] for sampler in samplers):
+        return samplers[0](logits)
+    ids = [None] * len(samplers)
+    for sampler in dict.fromkeys(samplers):
+        own = [i for i, other in enumerate(samplers) if other is sampler]
+        for i, one in zip(own, sampler(logits[mx.array(own)])):
+            ids[i] = one
+    return mx.stack(ids)
+
+
+# --- their cache ---------------------------------------------------------------------------------
+
+
+class BatchKVCache:
+    """Keys and values of one layer for rows of unequal length, each from slot 0 on.
+
+    lengths: how many positions each row holds.
+    """
+
+    def __init__(self, num_rows: int, form: Form = FLOATS) -> None:
+        self.form = form
+        self.lengths = [0] * num_rows
+        self._keys: Parts | None = None  # each (B, K, capacity, D or what the form makes of it)
+        self._values: Parts | None = None  # the same
+
+    @property
+    def offset(self) -> int | mx.array:
+        """The position of the next token: one number where rows agree, else one for each (B,)."""
+        return self.lengths[0] if self._is_even else mx.array(self.lengths)
+
+    def mask(self, num_new: int, window: int | None = None) -> Mask:
+        """What each of the next num_new positions sees; see KVCache.mask."""
+        if self._is_even:
+            return causal_mask(num_new, self.lengths[0], window)
+        queries = self.offset[:, None, None, None] + mx.arange(num_new)[:, None]  # (B, 1, L, 1)
+        keys = mx.arange(max(self.lengths) + num_new)  # (S,)
+        seen = keys <= queries
+        return seen if window is None else seen & (keys > queries - window)
+
+    def update(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Append keys and values (B, K, L, D) to their rows; -> (B, K, S, D), S of the longest."""
+        start, num_new = self.offset, keys.shape[2]
+        self.lengths = [length + num_new for length in self.lengths]
+        packed = self.form.pack(keys), self.form.pack(values)
+        if isinstance(start, int):
+            self._keys = write(self._keys, packed[0], start)
+            self._values = write(self._values, packed[1], start)
+        else:
+            slots = (start[:, None] + mx.arange(num_new))[:, None, :, None]  # (B, 1, L, 1)
+            self._keys = self._scatter(self._keys, packed[0], slots)
+            self._values = self._scatter(self._values, packed[1], slots)
+        return self._read(self._keys), self._read(self._values)
+
+    def trim_rows(self, num_tokens: Sequence[int]) -> None:
+        """Forget so many of each row's last positions."""
+        if not all(0 <= gone <= n for gone, n in zip(num_tokens, self.lengths, strict=True)):
+            raise ValueError(f"can't trim {num_tokens} positions of rows that hold {self.lengths}")
+        self.lengths = [n - gone for n, gone in zip(self.lengths, num_tokens)]
+
+    def spread(self, num_tokens: int, num_rows: int) -> "BatchKVCache":
+        """Another cache, each row of which holds the first positions of the one row of this."""
+        other = BatchKVCache(num_rows, self.form)
+        other.lengths = [num_tokens] * num_rows
+        other._set([mx.repeat(part, num_rows, axis=0) for part in self.state])
+        return other
+
+    def keep_rows(self, rows: Sequence[int]) -> None:
+        """Keep these rows only, in this order."""
+        if list(rows) == list(range(len(self.lengths))):
+            return
+        self.lengths = [self.lengths[row] for row in rows]
+        index = mx.array(rows, dtype=mx.int32)
+        self._set([part[index] for part in self.state])
+
+    def put_row(self, place: int, other: "BatchKVCache", row: int) -> None:
+        """Put a row of another batch in the place of one of this."""
+        length = self.lengths[place] = other.lengths[row]
+        size = max(length, *self.lengths)
+        parts = [grown(part, part, size) for part in self.state]
+        for part, new in zip(parts, other.state, strict=True):
+            part[place : place + 1, :, :length] = new[row : row + 1, :, :length]
+        self._set(parts)
+
+    def add_rows(self, other: "BatchKVCache") -> None:
+        """Put all rows of another batch behind those of this."""
+        self.lengths = self.lengths + other.lengths
+        pairs = zip(self.state, other.state, strict=True)
+        size = max(part.shape[2] for part in (*self.state, *other.state))
+        self._set([mx.concatenate([grown(each, each, size) for each in pair]) for pair in pairs])
+
+    @property
+    def state(self) -> list[mx.array]:
+        """The buffers, for mx.eval."""
+        return [] if self._keys is None else [*self._keys, *self._values]
+
+    @property
+    def _is_even(self) -> bool:
+        return len(set(self.lengths)) == 1
+
+    def _set(self, parts: list[mx.array]) -> None:
+        half = len(parts) // 2
+        self._keys, self._values = tuple(parts[:half]), tuple(parts[half:])
+
+    def _scatter(self, parts: Parts, new: Parts, slots: mx.array) -> Parts:
+        """Parts with each row of `new` (B, K, L, ..) in its own slots."""
+        written = []
+        for part, one in zip(parts, new, strict=True):
+            part = grown(part, part, max(self.lengths))
+            index = mx.broadcast_to(slots, one.shape)
+            written.append(mx.put_along_axis(part, index, one, axis=2))
+        return tuple(written)
+
+    def _read(self, parts: Parts) -> mx.array:
+        return self.form.unpack(tuple(part[:, :, : max(self.lengths)] for part in parts))
