@@ -12,12 +12,14 @@ import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from bpe.whole import whole_file
 
-FORMAT = "bytepair training checkpoint 1"
+_KIND = "bytepair training checkpoint"
+FORMAT = f"{_KIND} 2"
 _BETWEEN_WORDS = "\U0010ffff"  # no symbol: see learn.MAX_ID
 
 
@@ -61,10 +63,11 @@ def read_checkpoint(path: Path, plan: Mapping[str, Any]) -> State | None:
     with path.open("rb") as file:
         head, body = _read_head(path, file.readline()), file.read()
     for name, value in plan.items():
-        if head["plan"].get(name) != json.loads(json.dumps(value)):
+        before, now = head["plan"].get(name), json.loads(json.dumps(value))
+        if before != now:
             raise ValueError(
-                f"{path} is of a run with another {name} ({head['plan'].get(name)!r}, now "
-                f"{value!r}), so it can't go on; start without resuming, or as that run was started"
+                f"{path} is of a run with another {name} ({_difference(before, now)}), so it can't "
+                "go on; start without resuming, or as that run was started"
             )
     ends = [sum(head["lengths"][:n]) for n in range(4)]
     if len(body) != ends[3] or zlib.crc32(body) != head["crc"]:
@@ -77,6 +80,15 @@ def read_checkpoint(path: Path, plan: Mapping[str, Any]) -> State | None:
         weights=list(map(int, weights.split(b","))) if weights else [],
         numbers=head["numbers"],
         merges=[tuple(map(int, m.split())) for m in merges.split(b",")] if merges else [],
+    )
+
+
+def _difference(before: Any, now: Any) -> str:
+    """Of long lists only where they first differ."""
+    if isinstance(before, list) and isinstance(now, list):
+        before, now = next(pair for pair in zip_longest(before, now) if pair[0] != pair[1])
+    return ", now ".join(
+        text if len(text) <= 200 else f"{text[:200]}..." for text in map(repr, (before, now))
     )
 
 

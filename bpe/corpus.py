@@ -1,9 +1,9 @@
 """paths or Python iterables -> chunks of text, in a fixed order, without holding the corpus.
 
-Files are plain, .gz or .zst; .jsonl holds one document a line. A chunk is some documents, or a part
-of a long one that ends where the pieces are cut anyway. Where reading stands after a chunk is a
-Position, from which it can go on another day. Blind spot: it does not know where a text may be cut
-(it is told), nor what becomes of it.
+Files are plain, .gz or .zst, or streams (stdin, pipes), each opened once and read from its start;
+.jsonl holds one document a line. A chunk is some documents, or a part of a long one that ends where
+the pieces are cut anyway. The same corpus gives the same chunks every time. Blind spot: it does not
+know where a text may be cut (it is told), nor what becomes of it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import gzip
 import io
 import json
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from os import PathLike
 from pathlib import Path
@@ -28,17 +29,20 @@ CHUNK_SIZE = 1 << 15  # bytes read at once, and characters of small documents pu
 SNIFFED = 1 << 13  # bytes that tell whether a file in a directory is text
 ERRORS = ("strict", "replace", "ignore")
 
-Position = tuple[int, int]  # number of the file, byte in it; or number of documents, 0
 LastCut = Callable[[str, int], int]  # text, start -> the last safe cut after start, or 0
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Texts, their size in UTF-8, and where reading goes on after them (None: no place for it)."""
+    """Texts, and their size in UTF-8."""
 
     texts: list[str]
     num_bytes: int
-    position: Position | None
+
+    def crc(self, before: int) -> int:
+        """Goes on from the CRC of the chunks before: equal ones were most likely equal texts."""
+        ended = [text.encode() + b"\xff" for text in self.texts]  # a byte that UTF-8 doesn't use
+        return zlib.crc32(b"".join(ended), before)
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,11 @@ class Documents:
     texts: Iterable[str]
     num_bytes: int | None = None  # unknown before they have been read
 
-    def parts(self, start: Position, last_cut: LastCut) -> Iterator[Chunk]:
+    def parts(self, last_cut: LastCut) -> Iterator[Chunk]:
         for number, text in enumerate(self.texts, start=1):
-            if number <= start[0]:
-                continue
             if not isinstance(text, str):
                 raise TypeError(f"document {number} is {type(text).__name__}, not str; pass texts")
-            yield from _parts_of(text, (number, 0), last_cut, f"document {number}")
+            yield from _parts_of(text, last_cut, f"document {number}")
 
     def describe(self) -> list[Any]:
         """What a checkpoint compares, to see that it belongs to this corpus."""
@@ -63,10 +65,14 @@ class Documents:
 
 @dataclass(frozen=True)
 class Source:
-    """One file, or stdin; size is in bytes, None where it is compressed or not known."""
+    """One file, or stdin; size is in bytes, None where it is compressed or not known.
+
+    A stream gives its bytes once: stdin, a FIFO, what `<(...)` names, a device.
+    """
 
     path: Path | None
     size: int | None = None
+    is_stream: bool = False
 
     @property
     def name(self) -> str:
@@ -96,51 +102,38 @@ class Files:
         sizes = [source.size for source in self.sources]
         return None if None in sizes else sum(sizes)
 
-    def parts(self, start: Position, last_cut: LastCut) -> Iterator[Chunk]:
-        for number in range(start[0], len(self.sources)):
-            offset = start[1] if number == start[0] else 0
-            source = self.sources[number]
+    def parts(self, last_cut: LastCut) -> Iterator[Chunk]:
+        for source in self.sources:
             read = self._read_documents if source.has_documents else self._read_text
-            with opened(source.path, offset) as file:
-                for chunk in read(file, source.name, offset, last_cut):
-                    end = chunk.position and chunk.position[1]
-                    yield replace(chunk, position=None if end is None else (number, end))
-            yield Chunk([], 0, (number + 1, 0))
+            with opened(source.path) as file:
+                yield from read(file, source.name, last_cut)
 
     def describe(self) -> list[Any]:
         """What a checkpoint compares, to see that it belongs to this corpus."""
-        return [[source.name, source.size] for source in self.sources] + [self.field, self.errors]
+        files = [["a stream" if s.is_stream else s.name, s.size] for s in self.sources]
+        return [*files, self.field, self.errors]
 
-    def _read_text(
-        self, file: BinaryIO, name: str, offset: int, last_cut: LastCut
-    ) -> Iterator[Chunk]:
+    def _read_text(self, file: BinaryIO, name: str, last_cut: LastCut) -> Iterator[Chunk]:
         """A file that is one document, in parts."""
         waiting: list[str] = []  # read, but not yet cut
-        num_bytes = 0
-        for text in decoded_blocks(file, name, offset, self.errors):
+        for text in decoded_blocks(file, name, self.errors):
             before = waiting[-1][-CONTEXT:] if waiting else ""
             cut = last_cut(before + text, len(before)) - len(before)
             if cut > 0:
-                part = "".join([*waiting, text[:cut]])
-                num_bytes = utf8_length(part)
-                offset += num_bytes
-                position = (0, offset) if self.errors == "strict" else None
-                yield Chunk([part], num_bytes, position)
+                yield _chunk("".join([*waiting, text[:cut]]))
                 waiting = []
             waiting.append(text[max(cut, 0) :])
-        rest = "".join(waiting)
-        yield Chunk([rest], utf8_length(rest), None)
+        yield _chunk("".join(waiting))
 
-    def _read_documents(
-        self, file: BinaryIO, name: str, offset: int, last_cut: LastCut
-    ) -> Iterator[Chunk]:
+    def _read_documents(self, file: BinaryIO, name: str, last_cut: LastCut) -> Iterator[Chunk]:
+        offset = 0
         for number, line in enumerate(file, start=1):
             start, offset = offset, offset + len(line)
             if not line.strip():
                 continue
-            where = f"{name}, line {number}" if not start or number > 1 else f"{name}, byte {start}"
+            where = f"{name}, line {number}"
             text = self._document(line, where, name, start)
-            yield from _parts_of(text, (0, offset), last_cut, where)
+            yield from _parts_of(text, last_cut, where)
 
     def _document(self, line: bytes, where: str, name: str, offset: int) -> str:
         try:
@@ -166,18 +159,49 @@ def find_files(
 ) -> Files:
     """Files from paths, "-" for stdin, directories (all text files in them) and glob patterns.
 
-    Raises FileNotFoundError for a path or pattern that names nothing.
+    Nothing but files in directories is opened here. Raises FileNotFoundError for a path or pattern
+    that names nothing, ValueError for a stream that is named twice.
     """
     sources: list[Source] = []
     skipped: list[str] = []
-    for path in [paths] if isinstance(paths, str | PathLike) else paths:
-        if os.fspath(path) == "-":
-            sources.append(Source(None))
+    for name in [paths] if isinstance(paths, str | PathLike) else paths:
+        if os.fspath(name) == "-":
+            sources.append(Source(None, is_stream=True))
             continue
-        found, left_out = _expand(Path(path).expanduser())
-        sources += [Source(file, _size(file)) for file in found]
+        path = Path(name).expanduser()
+        found, left_out = _expand(path)
+        sources += map(_source, found)
         skipped += map(str, left_out)
+    _check_streams(sources)
     return Files(tuple(sources), field, errors, tuple(skipped))
+
+
+def _source(path: Path) -> Source:
+    about = path.stat()
+    is_stream = not stat.S_ISREG(about.st_mode)
+    is_known = not is_stream and path.suffix not in _COMPRESSED
+    return Source(path, about.st_size if is_known else None, is_stream)
+
+
+def _check_streams(sources: list[Source]) -> None:
+    """The second reader of a pipe would wait for ever."""
+    streams = [source for source in sources if source.is_stream]
+    for number, source in enumerate(streams):
+        if any(_is_same_file(source.path, other.path) for other in streams[:number]):
+            raise ValueError(f"{source.name} is a stream and can be read only once; name it once")
+
+
+def _is_same_file(path: Path | None, other: Path | None) -> bool:
+    """Also through links. None is stdin."""
+    try:
+        a, b = (os.stat(sys.stdin.fileno() if p is None else p) for p in (path, other))
+    except (OSError, ValueError, AttributeError):  # it isn't there; stdin is closed or not a file's
+        return path is other
+    return os.path.samestat(a, b)
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _expand(path: Path) -> tuple[list[Path], list[Path]]:
@@ -185,10 +209,10 @@ def _expand(path: Path) -> tuple[list[Path], list[Path]]:
     if path.is_dir():
         files = [
             file for file in sorted(path.rglob("*"))
-            if file.is_file() and not any(p.startswith(".") for p in file.relative_to(path).parts)
+            if file.is_file() and not _is_hidden(file.relative_to(path))
         ]  # fmt: skip
-        binary = [file for file in files if _is_binary(file)]
-        return [file for file in files if file not in set(binary)], binary
+        binary = {file: None for file in files if _is_binary(file)}
+        return [file for file in files if file not in binary], list(binary)
     if path.exists():
         return [path], []
     names = glob.glob(str(path), recursive=True) if glob.has_magic(str(path)) else []
@@ -205,35 +229,23 @@ def _is_binary(path: Path) -> bool:
         return b"\0" in file.read(SNIFFED)
 
 
-def _size(path: Path) -> int | None:
-    return None if path.suffix in _COMPRESSED else path.stat().st_size
-
-
 # --- opening and decoding ----------------------------------------------------------------------
 
 
 @contextmanager
-def opened(path: Path | None, start: int = 0) -> Iterator[BinaryIO]:
-    """A file's bytes, decompressed, from start on. ValueError where it breaks off."""
+def opened(path: Path | None) -> Iterator[BinaryIO]:
+    """A file's bytes, decompressed. ValueError where it breaks off."""
     if path is None:
-        _skip(sys.stdin.buffer, start)
+        if sys.stdin is None:
+            raise ValueError("stdin is closed, so there is nothing to read; pass a file")
         yield sys.stdin.buffer
         return
     open_file, broken = _COMPRESSED.get(path.suffix, _open_plain)()
     try:
         with open_file(path) as file:
-            if path.suffix in _COMPRESSED:
-                _skip(file, start)
-            else:
-                file.seek(start)
             yield file
     except broken as error:
         raise ValueError(f"{path} is not a whole {path.suffix} file: {error}") from error
-
-
-def _skip(file: BinaryIO, num_bytes: int) -> None:
-    while num_bytes > 0:
-        num_bytes -= len(file.read(min(num_bytes, CHUNK_SIZE))) or num_bytes
 
 
 Opener = tuple[Callable[[Path], Any], tuple[type[Exception], ...]]  # and what a broken file raises
@@ -307,14 +319,12 @@ class _Frames(io.RawIOBase):
 _COMPRESSED = {".gz": _open_gzip, ".zst": _open_zstd}
 
 
-def decoded_blocks(file: BinaryIO, name: str, offset: int, errors: str) -> Iterator[str]:
-    """Text of about CHUNK_SIZE at a time. What is not UTF-8 is an error with its byte's offset.
-
-    Blocks end at multiples of CHUNK_SIZE, so that a resumed run sees the same ones.
-    """
+def decoded_blocks(file: BinaryIO, name: str, errors: str) -> Iterator[str]:
+    """Text of about CHUNK_SIZE at a time. What is not UTF-8 is an error with its byte's offset."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors)
+    offset = 0
     while True:
-        block = file.read(CHUNK_SIZE - offset % CHUNK_SIZE)
+        block = file.read(CHUNK_SIZE)  # as much, also where a pipe gives less at a time
         waiting = len(decoder.getstate()[0])  # bytes of a character that the last block began
         try:
             text = decoder.decode(block, final=not block)
@@ -341,8 +351,12 @@ def utf8_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _parts_of(text: str, after: Position, last_cut: LastCut, where: str) -> Iterator[Chunk]:
-    """A document in parts of about CHUNK_SIZE; `after` is the position behind its last one."""
+def _chunk(text: str) -> Chunk:
+    return Chunk([text], utf8_length(text))
+
+
+def _parts_of(text: str, last_cut: LastCut, where: str) -> Iterator[Chunk]:
+    """A document in parts of about CHUNK_SIZE."""
     start, length = 0, CHUNK_SIZE
     try:
         while len(text) - start > 2 * length:
@@ -350,11 +364,9 @@ def _parts_of(text: str, after: Position, last_cut: LastCut, where: str) -> Iter
             if not cut:
                 length *= 2
                 continue
-            part = text[start : start + cut]
-            yield Chunk([part], utf8_length(part), None)
+            yield _chunk(text[start : start + cut])
             start, length = start + cut, CHUNK_SIZE
-        part = text[start:]
-        yield Chunk([part], utf8_length(part), after)
+        yield _chunk(text[start:])
     except UnicodeEncodeError as error:
         raise ValueError(
             f"{where} holds the lone surrogate U+{ord(error.object[error.start]):04X}, which has "
@@ -366,16 +378,14 @@ def chunks(parts: Iterable[Chunk], limit: int | None = None) -> Iterator[Chunk]:
     """Small parts put together, until limit bytes of text have been given out."""
     texts: list[str] = []
     num_bytes = 0
-    position: Position | None = None
     for part in _limited(parts, limit):
         texts += filter(None, part.texts)
         num_bytes += part.num_bytes
-        position = part.position
         if num_bytes >= CHUNK_SIZE // 2:
-            yield Chunk(texts, num_bytes, position)
+            yield Chunk(texts, num_bytes)
             texts, num_bytes = [], 0
     if texts:
-        yield Chunk(texts, num_bytes, position)
+        yield Chunk(texts, num_bytes)
 
 
 def _limited(parts: Iterable[Chunk], limit: int | None) -> Iterator[Chunk]:
@@ -383,8 +393,7 @@ def _limited(parts: Iterable[Chunk], limit: int | None) -> Iterator[Chunk]:
     for part in parts:
         if left is not None and part.num_bytes >= left:
             if part.texts:
-                text = part.texts[0].encode()[:left].decode("utf-8", "ignore")
-                yield Chunk([text], utf8_length(text), None)
+                yield _chunk(part.texts[0].encode()[:left].decode("utf-8", "ignore"))
             return
         yield part
         left = left and left - part.num_bytes

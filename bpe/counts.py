@@ -28,7 +28,7 @@ from typing import Any
 from bpe import spill
 from bpe.added import AddedTokens
 from bpe.batch import _receive, _send, _stop
-from bpe.corpus import Chunk, opened
+from bpe.corpus import Chunk, Files, opened
 from bpe.pretokenize import CHUNK_CHARACTERS, PreTokenizer
 from bpe.spec import (
     GPT2_PATTERN,
@@ -405,17 +405,15 @@ def write_counts(counts: Mapping[str, int], path: Path) -> None:
             file.write(f"{json.dumps(piece, ensure_ascii=False)}\t{count}\n")
 
 
-def read_counts(paths: Iterable[str | os.PathLike[str]]) -> Counter[str]:
+def read_counts(tables: Files) -> Counter[str]:
     """Add up tables: those of write_counts, or .jsonl with "piece" and "count" in each line.
 
     Both may be compressed (.gz, .zst). ValueError names the first line that is neither.
     """
     counts: Counter[str] = Counter()
-    for path in map(Path, paths):
-        if not path.exists():
-            raise FileNotFoundError(f"there is no file {path} with counts to read")
-        read = _read_entry if ".jsonl" in path.suffixes[-2:] else _read_row
-        with opened(path) as file:
+    for table in tables.sources:
+        read = _read_entry if table.has_documents else _read_row
+        with opened(table.path) as file:
             for number, line in enumerate(file, start=1):
                 if not line.strip() or (number == 1 and line.rstrip() == b"piece\tcount"):
                     continue
@@ -424,7 +422,8 @@ def read_counts(paths: Iterable[str | os.PathLike[str]]) -> Counter[str]:
                     piece.encode()
                 except (ValueError, KeyError, TypeError, AttributeError) as error:
                     raise ValueError(
-                        f"{path}, line {number} is not a piece in JSON and its count: {error!r}"
+                        f"{table.name}, line {number} is not a piece in JSON and its count: "
+                        f"{error!r}"
                     ) from None
                 counts[piece] += count
     counts.pop("", None)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from bpe import spill
 from bpe.batch import available_cores
 from bpe.checkpoint import State, read_checkpoint, write_checkpoint
 from bpe.corpus import Chunk, Documents, Files, chunks
-from bpe.counts import Counting, PieceCounter
+from bpe.counts import Counting, PieceCounter, Splitter
 from bpe.garbage import no_garbage_collection
 from bpe.learn import Learner
 from bpe.pieces import PieceCache
@@ -47,7 +48,10 @@ Corpus = Documents | Files | Counter[str]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: phase is "counting" (done and total in bytes) or "learning" (in ids)."""
+    """How far a run is: phase is "counting" (done and total in bytes) or "learning" (in ids).
+
+    A resumed one begins with "checking" (in bytes) that the corpus is still what was read of it.
+    """
 
     phase: str
     done: int
@@ -98,13 +102,18 @@ class Tally:
     num_bytes: int = 0  # of text that was trained on
     num_held_bytes: int = 0
     num_chunks: int = 0
-    position: tuple[int, int] = (0, 0)
+    crc: int = 0  # of all their texts
     runs: list[str] = field(default_factory=list)
     held: dict[str, int] = field(default_factory=dict)  # counts of the part that is held out
     num_pieces: int = 0  # distinct ones that were learned from
     num_lost: int = 0  # distinct pieces that were left out to save memory
     lost_occurrences: int = 0
     sizes: list[list[int]] = field(default_factory=list)  # vocab size, merges, tokens, reached it
+
+    @property
+    def num_read(self) -> int:
+        """Bytes of text."""
+        return self.num_bytes + self.num_held_bytes
 
 
 class Watch:
@@ -170,10 +179,11 @@ class _Run:
         self.checkpoint = Path(how.checkpoint) if how.checkpoint is not None else None
         self.tally = Tally()
         self.watch = Watch(how)
+        self.plan = self._make_plan() if self.checkpoint else {}
         self.state = self._read_state() if how.resume else None
 
     def train(self) -> Result:
-        counts = Counter() if self._is_counted() else self.count()
+        counts = self.count()
         # Learning makes millions of lists and no cycles: a tenth of its time.
         with self.watch.phase("learning"), no_garbage_collection():
             learner = self._restored_learner() if self._is_counted() else self._new_learner(counts)
@@ -188,9 +198,12 @@ class _Run:
     # --- counting ------------------------------------------------------------------------------
 
     def count(self) -> Counter[str]:
-        """The counts of the whole corpus, or of as much of it as fits."""
+        """The counts of the whole corpus, or of as much of it as fits; none once they are used."""
         if isinstance(self.corpus, Counter):
             return self.corpus
+        unread = self._unread()
+        if self._is_counted():
+            return Counter()
         with self.watch.phase("counting"), self._folder() as folder:
             counting = Counting(
                 self.options.cutting,
@@ -201,18 +214,47 @@ class _Run:
             )
             try:
                 self._restore_counting(counting, folder)
-                self._read_all(counting)
+                self._read(unread, counting)
                 return self._counted(counting)
             finally:
                 counting.close()
 
-    def _read_all(self, counting: Counting) -> None:
+    def _unread(self) -> Iterator[Chunk]:
+        """The chunks that the state doesn't hold; ValueError if the others aren't what they were.
+
+        To know that, they are read again, which takes a small part of the time of counting them.
+        """
+        last_cut = Splitter(self.options.cutting).last_cut
+        found = chunks(self.corpus.parts(last_cut), self.how.limit)
+        if self.state:
+            with self.watch.phase("checking"):
+                is_same = self._holds(islice(found, self.tally.num_chunks))
+                is_same = is_same and not (self._is_counted() and next(found, None))
+            if not is_same:
+                raise ValueError(
+                    f"the corpus no longer holds what the run of {self.checkpoint} has read, so it "
+                    "can't go on; start without resuming, or with the corpus as it was"
+                )
+        return found
+
+    def _holds(self, found: Iterator[Chunk]) -> bool:
+        """Whether the chunks are those that the state counted."""
+        crc = num_chunks = num_bytes = 0
+        for chunk in found:
+            crc, num_chunks = chunk.crc(crc), num_chunks + 1
+            num_bytes += chunk.num_bytes
+            self.watch.tick("checking", num_bytes, self.tally.num_read, None)
+        return (crc, num_chunks) == (self.tally.crc, self.tally.num_chunks)
+
+    def _read(self, unread: Iterator[Chunk], counting: Counting) -> None:
         tally, total = self.tally, self.corpus.num_bytes
         total = self.how.limit if total is None else min(total, self.how.limit or total)
         held = PieceCounter(self.options.cutting)
         every = round(1 / self.how.held_out) if self.how.held_out else 0
-        for chunk in self._chunks(counting.last_cut):
+        save = self.checkpoint and partial(self._save_counts, counting)
+        for chunk in unread:
             tally.num_chunks += 1
+            tally.crc = chunk.crc(tally.crc) if self.checkpoint else 0
             if every and tally.num_chunks % every == 0:
                 held.add(0, chunk.texts)
                 tally.held = dict(Counter(tally.held) + held.take().as_counter())
@@ -220,14 +262,7 @@ class _Run:
             else:
                 counting.add(chunk)
                 tally.num_bytes += chunk.num_bytes
-            save = self.checkpoint and chunk.position and partial(self._save_counts, counting)
-            tally.position = chunk.position or tally.position
-            self.watch.tick("counting", tally.num_bytes + tally.num_held_bytes, total, save)
-
-    def _chunks(self, last_cut: Callable[[str, int], int]) -> Iterator[Chunk]:
-        have = self.tally.num_bytes + self.tally.num_held_bytes
-        limit = self.how.limit and self.how.limit - have
-        return chunks(self.corpus.parts(tuple(self.tally.position), last_cut), limit)
+            self.watch.tick("counting", tally.num_read, total, save)
 
     def _counted(self, counting: Counting) -> Counter[str]:
         if not self.how.max_memory:
@@ -316,11 +351,11 @@ class _Run:
 
     # --- checkpoints ---------------------------------------------------------------------------
 
-    def _plan(self) -> dict[str, Any]:
+    def _make_plan(self) -> dict[str, Any]:
         """What must be the same for a run to go on where another stopped."""
         options = self.options
         corpus = self.corpus
-        what = ["counts", len(corpus)] if isinstance(corpus, Counter) else corpus.describe()
+        what = _describe(corpus) if isinstance(corpus, Counter) else corpus.describe()
         return {
             "corpus": what, "limit": self.how.limit, "held-out share": self.how.held_out,
             "max memory": self.how.max_memory, "vocabulary sizes": list(options.vocab_sizes),
@@ -340,12 +375,11 @@ class _Run:
 
     def _save(self, phase: str, words: list[str], weights: list[int], merges: Any = ()) -> None:
         numbers = vars(self.tally)
-        write_checkpoint(
-            self.checkpoint, State(self._plan(), phase, words, weights, numbers, list(merges))
-        )
+        state = State(self.plan, phase, words, weights, numbers, list(merges))
+        write_checkpoint(self.checkpoint, state)
 
     def _read_state(self) -> State | None:
-        state = read_checkpoint(self.checkpoint, self._plan())
+        state = read_checkpoint(self.checkpoint, self.plan)
         if state:
             self.tally = Tally(**state.numbers)
         return state
@@ -361,6 +395,13 @@ class _Run:
         return self.options.base.learner(
             state.words, state.weights, self.options.rules, state.merges
         )
+
+
+def _describe(counts: Counter[str]) -> list[Any]:
+    crc = 0
+    for piece, count in counts.items():
+        crc = zlib.crc32(f"{count} {piece}\n".encode("utf-8", "surrogatepass"), crc)
+    return ["counts", len(counts), crc]
 
 
 def _ratio(num_bytes: int, num_tokens: int) -> float | None:

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "corpus",
         nargs="*",
-        help="files, directories, 'glob*patterns' or - (stdin); .gz, .zst and "
+        help="files, directories, 'glob*patterns', pipes or - (stdin); .gz, .zst and "
         ".jsonl are read as such",
     )
     add(
@@ -239,12 +239,12 @@ def _job(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
             "max_memory": options.max_memory,
         },
     )  # fmt: skip
-    if options.from_counts:
-        return read_counts(options.from_counts), what, how
-    files = find_files(options.corpus, field=options.field, errors=options.errors)
+    files = find_files(
+        options.from_counts or options.corpus, field=options.field, errors=options.errors
+    )
     if files.skipped:
         say(f"left out {len(files.skipped)} files that are not text, such as {files.skipped[0]}")
-    return files, what, how
+    return read_counts(files) if options.from_counts else files, what, how
 
 
 def _count(corpus: Any, what: Any, how: dict[str, Any], write: Any) -> None:
@@ -366,12 +366,12 @@ class Reporter:
 def describe(progress: Progress) -> str:
     """One line: how much is done, how fast it goes, how long it will take."""
     rate = progress.done / progress.seconds if progress.seconds else 0.0
-    if progress.phase == "counting":
+    if progress.phase == "learning":
+        line = f"learning: {progress.done:,} of {progress.total:,} ids, {rate:,.0f}/s"
+    else:
         done, speed = f"{progress.done / 1e6:,.1f}", f"{rate / 1e6:.1f} MB/s"
         total = f" of {progress.total / 1e6:,.1f}" if progress.total else ""
-        line = f"counting: {done}{total} MB, {speed}"
-    else:
-        line = f"learning: {progress.done:,} of {progress.total:,} ids, {rate:,.0f}/s"
+        line = f"{progress.phase}: {done}{total} MB, {speed}"
     if progress.total and rate:
         left = max(progress.total - progress.done, 0) / rate
         line += f", {left // 60:.0f}:{left % 60:02.0f} left"

@@ -104,7 +104,8 @@ def train(
     workers: processes that count; None is one a core. limit: bytes of text to read.
     held_out: a share of the corpus, up to 0.5, that is not trained on, to measure compression.
     max_memory: bytes. Rare pieces are left out of learning if it would need more.
-    checkpoint: a file that keeps the state once a minute; with resume=True a run goes on from it.
+    checkpoint: a file that keeps the state once a minute; with resume=True a run goes on from it,
+        once it has read again what was read of texts and found it unchanged.
     progress: called with a bpe.run.Progress about ten times a second.
 
     With ties="huggingface" and cut_special_tokens=False the merges are those of Hugging Face's

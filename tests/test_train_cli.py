@@ -1,6 +1,7 @@
 """python -m bpe train: the files it writes, what it says where, and how it is interrupted."""
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -189,6 +190,49 @@ def test_an_output_that_cannot_be_written_is_found_before_reading(train, tmp_pat
         assert "so nothing was read" in err
 
 
+@pytest.mark.parametrize(
+    "corpora",
+    [
+        "<(cat a.txt) b.txt",
+        "<(head -n 60 a.txt) b.txt <(tail -n +61 a.txt)",
+        "- b.txt < a.txt",
+        "/dev/stdin b.txt < a.txt",
+        "/dev/stdin <(cat b.txt) < <(cat a.txt)",
+        "b.txt pipe & cat a.txt > pipe",
+        "pipe.gz b.txt & gzip -c a.txt > pipe.gz",
+        "pipe.jsonl b.txt & cat a.jsonl > pipe.jsonl",
+        "<(cat a.txt b.txt) folder",
+    ],
+)
+def test_pipes_are_read_like_files(corpora, corpus, tmp_path):
+    """Wherever they stand; one in a directory is left alone, as a device is."""
+    (corpus / "a.jsonl").write_text(json.dumps({"text": (corpus / "a.txt").read_text()}))
+    (corpus / "folder").mkdir()
+    for pipe in ("pipe", "pipe.gz", "pipe.jsonl", "folder/pipe"):
+        os.mkfifo(corpus / pipe)
+    (corpus / "folder" / "zero").symlink_to("/dev/zero")
+    read, _, rest = corpora.partition("&")
+    command = (
+        f"{sys.executable} -m bpe train -n 400 --lines -o {tmp_path}/t.json {read} & {rest}\n"
+        "wait %1"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run(["bash", "-c", command], cwd=corpus, env=env, check=True, timeout=60)
+    expected = bpe.train_files([corpus / "a.txt", corpus / "b.txt"], 400, lines=True)
+    assert glyph_merges(bpe.Tokenizer.from_file(tmp_path / "t.json")) == glyph_merges(expected)
+
+
+def test_a_table_may_come_through_a_pipe(train, corpus, tmp_path):
+    assert train("--count-only", output=tmp_path / "t.tsv")[0] == 0
+    command = (
+        f"{sys.executable} -m bpe train -n 400 -o {tmp_path}/t.json --from-counts <(cat t.tsv)"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, env=env, check=True, timeout=60)
+    expected = bpe.train_files(corpus, 400)
+    assert glyph_merges(bpe.Tokenizer.from_file(tmp_path / "t.json")) == glyph_merges(expected)
+
+
 def test_not_utf8_names_the_ways_out(train, corpus, tmp_path):
     (corpus / "c.txt").write_bytes(b"ab\xff")
     code, _, err = train("-n", 300)
@@ -205,6 +249,9 @@ def test_progress_says_how_long_it_will_take(capfd):
         "counting: 30.0 of 90.0 MB, 15.0 MB/s, 0:04 left"
     )
     assert describe(Progress("counting", 30_000_000, None, 2.0)) == "counting: 30.0 MB, 15.0 MB/s"
+    assert describe(Progress("checking", 30_000_000, 90_000_000, 0.1)) == (
+        "checking: 30.0 of 90.0 MB, 300.0 MB/s, 0:00 left"
+    )
     assert describe(Progress("learning", 1000, 8000, 1.0)) == (
         "learning: 1,000 of 8,000 ids, 1,000/s, 0:07 left"
     )

@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import os
 import random
 import sys
 from collections import Counter
@@ -91,10 +92,10 @@ def test_no_cut_where_the_pattern_is_not_known():
 # --- reading -------------------------------------------------------------------------------------
 
 
-def read(files, cut=None, start=(0, 0), limit=None):
-    """All texts of a corpus, and where reading could go on."""
+def read(files, cut=None, limit=None):
+    """All chunks of a corpus."""
     splitter = Splitter(cut or cutting("qwen"))
-    found = list(chunks(files.parts(start, splitter.last_cut), limit))
+    found = list(chunks(files.parts(splitter.last_cut), limit))
     assert all(
         chunk.num_bytes == sum(len(text.encode()) for text in chunk.texts) for chunk in found
     )
@@ -121,6 +122,20 @@ def test_files_directories_and_patterns(tmp_path):
     for nothing in ("nowhere.txt", "no*where"):
         with pytest.raises(FileNotFoundError, match="no file, directory or pattern"):
             find_files([tmp_path / nothing])
+
+
+def test_a_stream_is_named_once(tmp_path):
+    """Opening a pipe a second time would wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    assert find_files([tmp_path / "pipe", "-"]).num_bytes is None
+    assert find_files(str(tmp_path)).sources == ()
+    for paths in (["pipe", "pipe"], ["pipe", "link"], ["pipe", "-", "-"]):
+        named = [path if path == "-" else tmp_path / path for path in paths]
+        with pytest.raises(
+            ValueError, match=rf"{paths[-1]}|stdin is a stream and can be read only"
+        ):
+            find_files(named)
 
 
 def test_newlines_and_a_byte_order_mark_stay(tmp_path):
@@ -212,33 +227,6 @@ def test_the_limit_is_in_bytes_of_text(tmp_path):
         assert text.encode() == whole[:limit].decode(errors="ignore").encode()
 
 
-@pytest.mark.parametrize("kind", ["text", "gz", "jsonl", "documents"])
-def test_reading_goes_on_from_every_position(kind, tmp_path):
-    rng = random.Random(2)
-    words = ["low ", "lower\n", "你好", "été ", "\n\n", "12 "]
-    documents = ["".join(rng.choices(words, k=k)) for k in (30_000, 5, 60_000, 0, 100)]
-    if kind == "documents":
-        whole = Documents(documents)
-    else:
-        for number, text in enumerate(documents):
-            data = text.encode()
-            if kind == "jsonl":
-                data = "".join(json.dumps({"text": t}) + "\n" for t in (text, "x", text)).encode()
-            name = tmp_path / f"{number}.{kind}"
-            name.write_bytes(gzip.compress(data) if kind == "gz" else data)
-        whole = find_files(tmp_path)
-    found = read(whole)
-    cut = cutting("qwen")
-    everything = Counter(p for text in texts_of(found) for p in pieces(cut, text))
-    positions = [i for i, chunk in enumerate(found) if chunk.position is not None]
-    assert len(positions) > 2
-    for i in positions[:: max(len(positions) // 8, 1)]:
-        rest = texts_of(read(whole, start=found[i].position))
-        assert rest == texts_of(found[i + 1 :])
-        parts = [*texts_of(found[: i + 1]), *rest]
-        assert Counter(p for text in parts for p in pieces(cut, text)) == everything
-
-
 # --- counting ------------------------------------------------------------------------------------
 
 
@@ -257,9 +245,7 @@ def test_processes_count_the_same_in_the_same_order(num_workers, documents):
     expected = Counter(p for text in documents for p in bpe.split_pieces(text))
     counting = Counting(cutting("qwen"), num_workers, in_order=True, small_corpus=0)
     try:
-        for number, chunk in enumerate(
-            chunks(Documents(documents).parts((0, 0), counting.last_cut))
-        ):
+        for number, chunk in enumerate(chunks(Documents(documents).parts(counting.last_cut))):
             counting.add(chunk)
             if number == 5:  # a table may be asked for in between
                 counting.add_up()
@@ -272,7 +258,7 @@ def test_processes_count_the_same_in_the_same_order(num_workers, documents):
 
 def test_a_dead_helper_is_an_error(documents):
     counting = Counting(cutting("qwen"), 2, small_corpus=0)
-    counting.add(Chunk(["a"], 1, None))
+    counting.add(Chunk(["a"], 1))
     counting._helpers[0]._process.kill()
     counting._helpers[0]._process.wait()
     try:
@@ -284,7 +270,7 @@ def test_a_dead_helper_is_an_error(documents):
 
 def add_all(counting, documents):
     for text in documents * 20:
-        counting.add(Chunk([text], 1, None))
+        counting.add(Chunk([text], 1))
 
 
 def test_count_pieces_is_a_map_reduce(documents):
@@ -297,13 +283,13 @@ def test_count_pieces_is_a_map_reduce(documents):
 def test_tables_in_files(tmp_path, documents):
     counts = bpe.count_pieces(['a\tb "q" \\ \n\r\n é 你 \u2028 \x00', *documents[:2]])
     write_counts(counts, tmp_path / "counts.tsv")
-    assert read_counts([tmp_path / "counts.tsv"]) == counts
-    assert list(read_counts([tmp_path / "counts.tsv"])) == list(counts)
-    twice = read_counts([tmp_path / "counts.tsv"] * 2)
+    assert read_counts(find_files(tmp_path / "counts.tsv")) == counts
+    assert list(read_counts(find_files(tmp_path / "counts.tsv"))) == list(counts)
+    twice = read_counts(find_files([tmp_path / "counts.tsv"] * 2))
     assert twice == Counter({piece: 2 * count for piece, count in counts.items()})
     lines = [json.dumps({"piece": piece, "count": count}) for piece, count in counts.items()]
     (tmp_path / "counts.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    assert read_counts([tmp_path / "counts.jsonl.gz"]) == counts
+    assert read_counts(find_files(tmp_path / "counts.jsonl.gz")) == counts
 
 
 @pytest.mark.parametrize(
@@ -314,7 +300,7 @@ def test_a_bad_table_is_refused_with_its_line(line, tmp_path):
     with pytest.raises(
         ValueError, match=r"counts.tsv, line 3 is not a piece in JSON and its count"
     ):
-        read_counts([tmp_path / "counts.tsv"])
+        read_counts(find_files(tmp_path / "counts.tsv"))
 
 
 # --- a ceiling for memory ------------------------------------------------------------------------

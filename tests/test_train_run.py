@@ -1,13 +1,19 @@
 """Training runs: an interrupted one goes on where it stopped, memory has a ceiling, sums hold."""
 
+import contextlib
+import gzip
+import io
+import json
+import os
 import random
+import threading
 
 import pytest
 
 import bpe
 from bpe import run as run_module
 from bpe.checkpoint import State, read_checkpoint, write_checkpoint
-from bpe.corpus import find_files
+from bpe.corpus import Documents, find_files
 from bpe.run import run
 from bpe.trainer import split_options
 
@@ -41,9 +47,11 @@ def eager(monkeypatch):
 
 
 def stop_after(num_ticks, exception):
-    """A progress callback that raises at its num_ticks-th call; it counts its calls."""
+    """A progress callback that raises at the num_ticks-th call about work; it counts them."""
 
-    def progress(_):
+    def progress(how_far):
+        if how_far.phase == "checking":
+            return
         progress.calls += 1
         if progress.calls == num_ticks:
             raise exception
@@ -126,6 +134,128 @@ def test_a_checkpoint_of_another_run_is_refused(corpus, tmp_path, eager):
         bpe.train_files(sorted(corpus.glob("*"))[:2], 500, **how, resume=True)
 
 
+# --- a corpus that has changed meanwhile ---------------------------------------------------------
+
+WORDS = [f"{a}{b}{c}é " for a in "low" for b in ("new", "er", "ide", "th") for c in "abcdefghij"]
+TEXTS = ["".join(random.Random(i).choices(WORDS, k=5000)) for i in range(9)]
+KINDS = ["txt", "txt.gz", "jsonl", "documents", "stdin", "fifo"]
+CHANGES = {
+    "one letter": [TEXTS[0].replace("w", "v", 1), *TEXTS[1:]],
+    "one letter at the end": [*TEXTS[:-1], TEXTS[-1][:-1] + "x"],
+    "shorter": TEXTS[:1],
+    "longer": [*TEXTS, "more"],
+    "empty": [],
+}
+
+
+@pytest.fixture
+def give(tmp_path, monkeypatch):
+    """give(kind, texts): a corpus of that kind which holds texts, always under the same name."""
+    writers = []
+
+    def corpus_of(kind, texts):
+        if kind == "documents":
+            return Documents(iter(texts))
+        lines = [json.dumps({"text": text}) + "\n" for text in texts]
+        data = "".join(lines if kind == "jsonl" else texts).encode()
+        path = tmp_path / f"corpus.{kind}"
+        if kind == "stdin":
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+        elif kind == "fifo":
+            path.unlink(missing_ok=True)
+            os.mkfifo(path)
+            writers.append(threading.Thread(target=pour, args=(path, data)))
+            writers[-1].start()
+        else:
+            path.write_bytes(gzip.compress(data) if kind == "txt.gz" else data)
+        return find_files("-" if kind == "stdin" else path)
+
+    yield corpus_of
+    for writer in writers:
+        writer.join(10)
+
+
+def pour(path, data):
+    with contextlib.suppress(BrokenPipeError), path.open("wb") as file:
+        file.write(data)
+
+
+def stop_in(phase):
+    """A progress callback that raises at the first call about learning, the second of counting."""
+    calls = []
+
+    def progress(how_far):
+        calls.append(how_far.phase)
+        if calls.count(phase) == {"counting": 2, "learning": 1}[phase]:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def trained(given, **how):
+    return run(given, *split_options(300, how)).tokenizers[0].spec
+
+
+@pytest.mark.parametrize("phase", ["counting", "learning"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_goes_on_with_what_it_has_read_and_with_nothing_else(
+    kind, phase, give, tmp_path, eager
+):
+    checkpoint = tmp_path / "c"
+    with pytest.raises(KeyboardInterrupt):
+        trained(give(kind, TEXTS), checkpoint=checkpoint, progress=stop_in(phase))
+    saved = checkpoint.read_bytes()
+    for change, texts in CHANGES.items():
+        is_read = phase == "learning" or change not in ("one letter at the end", "longer")
+        if is_read or (kind in ("txt", "jsonl") and change == "longer"):  # files whose size is told
+            with pytest.raises(ValueError, match=r"another corpus|the corpus no longer holds"):
+                trained(give(kind, texts), checkpoint=checkpoint, resume=True)
+            assert checkpoint.read_bytes() == saved
+        else:
+            again = trained(give(kind, texts), checkpoint=checkpoint, resume=True)
+            assert again == trained(give(kind, texts)), change
+            checkpoint.write_bytes(saved)
+    again = trained(give(kind, TEXTS), checkpoint=checkpoint, resume=True)
+    assert again == trained(give(kind, TEXTS))
+
+
+def test_documents_with_other_borders_are_another_corpus(tmp_path, eager):
+    """Also where their text, one after the other, is the same."""
+    texts = TEXTS[:2]
+    moved = [texts[0] + texts[1][0], texts[1][1:]]
+    how = {"checkpoint": tmp_path / "c"}
+    with pytest.raises(KeyboardInterrupt):
+        bpe.train(texts, 300, **how, progress=stop_in("learning"))
+    with pytest.raises(ValueError, match="the corpus no longer holds"):
+        bpe.train(moved, 300, **how, resume=True)
+
+
+def test_counts_are_compared_too(tmp_path, eager):
+    counts = bpe.count_pieces(TEXTS)
+    how = {"checkpoint": tmp_path / "c"}
+    with pytest.raises(KeyboardInterrupt):
+        bpe.train_from_counts(counts, 300, **how, progress=stop_in("learning"))
+    word = max(counts, key=counts.get)
+    for other in (counts | {word: 1}, counts | {"new": 1}):
+        with pytest.raises(ValueError, match="is of a run with another corpus"):
+            bpe.train_from_counts(other, 300, **how, resume=True)
+    again = bpe.train_from_counts(counts, 300, **how, resume=True)
+    assert again.spec == bpe.train_from_counts(counts, 300).spec
+
+
+def test_another_corpus_is_one_sentence_however_many_files(tmp_path, eager):
+    for number in range(500):
+        (tmp_path / f"{number}.txt").write_text(TEXTS[0])
+    how = {"checkpoint": tmp_path / "c"}
+    files = sorted(tmp_path.glob("*.txt"))
+    with pytest.raises(KeyboardInterrupt):
+        bpe.train_files(files, 300, **how, progress=stop_in("counting"))
+    files[250].write_text("another")
+    with pytest.raises(ValueError, match=r"another corpus \(.*, 7\]\), so it can't") as error:
+        bpe.train_files(files, 300, **how, resume=True)
+    assert len(str(error.value)) < 600
+
+
 def test_checkpoints_hold_any_symbol_and_notice_damage(tmp_path):
     words = ["a\n,\t", chr(0xD800) + chr(0xDFFF), chr(0x10FFFE), "", "\0"]
     state = State({"a": 1}, "learning", words, [1, 1 << 70, 3, 4, 5], {"n": 1}, [(1, 2), (3, 4)])
@@ -141,7 +271,8 @@ def test_checkpoints_hold_any_symbol_and_notice_damage(tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match="is damaged"):
             read_checkpoint(path, {"a": 1})
-    for strange in (b"", b"{}\n", b"\x80\x04K\x01."):
+    old = whole.replace(b"checkpoint 2", b"checkpoint 1", 1)
+    for strange in (b"", b"{}\n", b"\x80\x04K\x01.", old):
         path.write_bytes(strange)
         with pytest.raises(ValueError, match="is no checkpoint of this version"):
             read_checkpoint(path, {"a": 1})
