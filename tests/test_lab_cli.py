@@ -242,6 +242,11 @@ def test_pages_are_well_formed_and_need_nothing(pages):
 
 
 def test_a_page_that_can_not_be_written_leaves_nothing(run, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("x")
+    code, _, err = run("explain", "-f", str(text), "--html", str(text))
+    assert (code, "is there and is no HTML page" in err, text.read_text()) == (1, True, "x")
+    text.unlink()
     (tmp_path / "folder.html").mkdir()
     code, _, err = run("explain", "x", "--html", str(tmp_path / "folder.html"))
     assert code == 1

@@ -293,6 +293,14 @@ def _check_writable(name: str | None) -> None:
         raise ValueError(f"{name} can't be written: there is no directory {folder}")
     if Path(name).is_dir() or not os.access(folder, os.W_OK):
         raise ValueError(f"{name} can't be written; pass --html a file in a directory of yours")
+    if Path(name).is_file() and not _is_replaceable(Path(name)):
+        raise ValueError(f"{name} is there and is no HTML page; pass --html another file")
+
+
+def _is_replaceable(path: Path) -> bool:
+    """Not so what is to be read: a text or a tokenizer."""
+    with path.open("rb") as file:
+        return file.read(9).lower() in (b"<!doctype", b"")
 
 
 def _write(name: str, page: str) -> None:
