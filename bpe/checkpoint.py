@@ -40,6 +40,20 @@ class State:
     merges: list[tuple[int, int]] = field(default_factory=list)
 
 
+def check_replaceable(path: Path) -> None:
+    """ValueError if writing a checkpoint would cost a file that is none."""
+    if not path.exists():
+        return
+    begin = f'{{"format": "{_KIND}'.encode()
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(begin)) in (begin, b""):
+                return
+    raise ValueError(
+        f"{path} is there and is no checkpoint, so none is written in its place; name another file"
+    )
+
+
 def write_checkpoint(path: Path, state: State) -> None:
     """Replace the file by one with this state."""
     words = _BETWEEN_WORDS.join(state.words).encode("utf-8", "surrogatepass")

@@ -92,6 +92,7 @@ class Files:
     field: str = "text"
     errors: str = "strict"
     skipped: tuple[str, ...] = dataclass_field(default=(), compare=False)  # no text, in a directory
+    folders: tuple[Path, ...] = dataclass_field(default=(), compare=False)  # all of whose text is
 
     def __post_init__(self) -> None:
         if self.errors not in ERRORS:
@@ -107,6 +108,22 @@ class Files:
             read = self._read_documents if source.has_documents else self._read_text
             with opened(source.path) as file:
                 yield from read(file, source.name, last_cut)
+
+    def check_apart(self, written: Iterable[Path]) -> None:
+        """ValueError if a path to be written is read, or would be by the same run another day."""
+        for path in written:
+            for source in self.sources if path.exists() else ():
+                if _is_same_file(path, source.path):
+                    raise ValueError(
+                        f"{path} is to be written, but {source.name} is that file and is to be "
+                        "read, so it would be lost; write to another one"
+                    )
+            for folder in self.folders:
+                if _is_read_in(folder, path):
+                    raise ValueError(
+                        f"{path} is to be written into {folder}, all of which is read, so the next "
+                        "run would read it too; write it elsewhere, or name files or 'patterns*'"
+                    )
 
     def describe(self) -> list[Any]:
         """What a checkpoint compares, to see that it belongs to this corpus."""
@@ -164,6 +181,7 @@ def find_files(
     """
     sources: list[Source] = []
     skipped: list[str] = []
+    folders: list[Path] = []
     for name in [paths] if isinstance(paths, str | PathLike) else paths:
         if os.fspath(name) == "-":
             sources.append(Source(None, is_stream=True))
@@ -172,8 +190,9 @@ def find_files(
         found, left_out = _expand(path)
         sources += map(_source, found)
         skipped += map(str, left_out)
+        folders += [path] if path.is_dir() else []
     _check_streams(sources)
-    return Files(tuple(sources), field, errors, tuple(skipped))
+    return Files(tuple(sources), field, errors, tuple(skipped), tuple(folders))
 
 
 def _source(path: Path) -> Source:
@@ -198,6 +217,12 @@ def _is_same_file(path: Path | None, other: Path | None) -> bool:
     except (OSError, ValueError, AttributeError):  # it isn't there; stdin is closed or not a file's
         return path is other
     return os.path.samestat(a, b)
+
+
+def _is_read_in(folder: Path, path: Path) -> bool:
+    """Whether _expand(folder) finds path, once it is there."""
+    inside, folder = path.parent.resolve() / path.name, folder.resolve()
+    return folder in inside.parents and not _is_hidden(inside.relative_to(folder))
 
 
 def _is_hidden(path: Path) -> bool:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from bpe import spill
 from bpe.batch import available_cores
-from bpe.checkpoint import State, read_checkpoint, write_checkpoint
+from bpe.checkpoint import State, check_replaceable, read_checkpoint, write_checkpoint
 from bpe.corpus import Chunk, Documents, Files, chunks
 from bpe.counts import Counting, PieceCounter, Splitter
 from bpe.garbage import no_garbage_collection
@@ -180,6 +180,10 @@ class _Run:
         self.tally = Tally()
         self.watch = Watch(how)
         self.plan = self._make_plan() if self.checkpoint else {}
+        if self.checkpoint:
+            check_replaceable(self.checkpoint)
+            if isinstance(corpus, Files):
+                corpus.check_apart([self.checkpoint])
         self.state = self._read_state() if how.resume else None
 
     def train(self) -> Result:

@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -196,10 +196,12 @@ def train(options: argparse.Namespace) -> None:
     checkpoint = options.checkpoint or options.output.with_name(options.output.name + ".checkpoint")
     for path in [*outputs.values(), checkpoint]:
         _check_writable(path)
+    if checkpoint.resolve() in [path.resolve() for path in outputs.values()]:
+        raise ValueError(f"{checkpoint} can't be both the output and the checkpoint; name another")
     reporter = Reporter(_shows_progress(options))
     try:
         with _interruptible(reporter):
-            corpus, what, how = _job(options)
+            corpus, what, how = _job(options, outputs.values())
             how |= {"checkpoint": checkpoint, "resume": options.resume, "progress": reporter}
             if options.resume and not checkpoint.exists():
                 say(f"there is no {checkpoint} to resume from, so this begins anew")
@@ -217,7 +219,7 @@ def train(options: argparse.Namespace) -> None:
     checkpoint.unlink(missing_ok=True)
 
 
-def _job(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
+def _job(options: argparse.Namespace, outputs: Iterable[Path]) -> tuple[Any, Any, dict[str, Any]]:
     """(corpus, trainer.Options, how to run)."""
     from bpe.corpus import find_files
     from bpe.counts import read_counts
@@ -242,6 +244,7 @@ def _job(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
     files = find_files(
         options.from_counts or options.corpus, field=options.field, errors=options.errors
     )
+    files.check_apart(outputs)
     if files.skipped:
         say(f"left out {len(files.skipped)} files that are not text, such as {files.skipped[0]}")
     return read_counts(files) if options.from_counts else files, what, how

@@ -190,6 +190,61 @@ def test_an_output_that_cannot_be_written_is_found_before_reading(train, tmp_pat
         assert "so nothing was read" in err
 
 
+def test_an_output_that_would_replace_what_is_read_is_refused(train, corpus, tmp_path):
+    """By its name, through links, patterns and directories, as one of several sizes, or stdin."""
+    before = {path.name: path.read_bytes() for path in corpus.iterdir()}
+    text, link = corpus / "a.txt", tmp_path / "link.txt"
+    link.symlink_to(text)
+    (tmp_path / "hard.txt").hardlink_to(text)
+    (tmp_path / "folder").symlink_to(corpus)
+    table = tmp_path / "t-300.tsv"
+    assert train("--count-only", output=table)[0] == 0
+    for arguments, read, output in [
+        ([], text, text),
+        ([], link, text),
+        ([], text, link),
+        ([], text, tmp_path / "hard.txt"),
+        ([], text, tmp_path / "folder" / ".." / "corpus" / "a.txt"),
+        ([], corpus / "*.txt", text),
+        ([], corpus, text),
+        ([], corpus, tmp_path / "folder" / "b.txt"),
+        (["--from-counts", table], None, table),
+        (["-n", "300,400", "--from-counts", table], None, tmp_path / "t.tsv"),
+    ]:
+        code, out, err = train("-n", 300, *arguments, corpus=read, output=output)
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert "is to be written, but" in err
+        assert "so it would be lost; write to another one" in err
+    code, out, err = train("--count-only", corpus=text, output=text)
+    assert "so it would be lost" in err
+    assert {path.name: path.read_bytes() for path in corpus.iterdir()} == before
+    assert link.is_symlink()
+
+
+def test_an_output_is_never_the_input_of_the_next_run(train, corpus, tmp_path):
+    (corpus / "sub").mkdir()
+    (tmp_path / "folder").symlink_to(corpus / "sub")
+    for output in (corpus / "t.json", corpus / "sub" / "t.json", tmp_path / "folder" / "t.json"):
+        code, out, err = train("-n", 300, output=output)
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert f"{output} is to be written into {corpus}, all of which is read" in err
+    (corpus / ".hidden").mkdir()  # is not read
+    assert train("-n", 300, output=corpus / ".hidden" / "t.json")[0] == 0
+    assert train("-n", 300, corpus=corpus / "a.txt", output=corpus / "t.json")[0] == 0
+    found = train("-n", 300, "--checkpoint", corpus / "sub" / "c")
+    assert "all of which is read" in found[2]
+
+
+def test_an_output_is_not_lost_as_its_own_checkpoint(train, corpus, tmp_path):
+    for checkpoint in (tmp_path / "t.json", corpus / ".." / "t.json"):
+        code, _, err = train("-n", 300, "--checkpoint", checkpoint)
+        assert (code, "can't be both the output and the checkpoint" in err) == (1, True)
+    (tmp_path / "notes").write_text("mine")
+    code, _, err = train("-n", 300, "--checkpoint", tmp_path / "notes")
+    assert (code, "is there and is no checkpoint" in err) == (1, True)
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     "corpora",
     [

@@ -256,6 +256,20 @@ def test_another_corpus_is_one_sentence_however_many_files(tmp_path, eager):
     assert len(str(error.value)) < 600
 
 
+def test_a_checkpoint_never_replaces_another_file(corpus, tmp_path):
+    data = (corpus / "1.txt").read_bytes()
+    (tmp_path / "link").symlink_to(corpus / "1.txt")
+    for checkpoint in (corpus / "1.txt", tmp_path / "link"):
+        with pytest.raises(ValueError, match="is there and is no checkpoint"):
+            bpe.train_files(corpus, 300, checkpoint=checkpoint)
+    with pytest.raises(ValueError, match="all of which is read, so the next run would read it"):
+        bpe.train_files(corpus, 300, checkpoint=corpus / "new")
+    assert (corpus / "1.txt").read_bytes() == data
+    assert len(list(corpus.iterdir())) == 3
+    (tmp_path / "empty").touch()
+    bpe.train_files(corpus, 300, checkpoint=tmp_path / "empty")
+
+
 def test_checkpoints_hold_any_symbol_and_notice_damage(tmp_path):
     words = ["a\n,\t", chr(0xD800) + chr(0xDFFF), chr(0x10FFFE), "", "\0"]
     state = State({"a": 1}, "learning", words, [1, 1 << 70, 3, 4, 5], {"n": 1}, [(1, 2), (3, 4)])
