@@ -14,23 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from bpe import train_cli
+from bpe.formats.named import GENUINE
 from bpe.lab import cli as lab_cli
 
 if TYPE_CHECKING:
     from bpe.tokenizer import Tokenizer
 
 FAILED, USAGE, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141  # exit codes
-
-GENUINE = {  # a name -> the Hub repository that holds that family's tokenizer.json
-    "qwen3": "Qwen/Qwen3-0.6B",
-    "qwen2.5": "Qwen/Qwen2.5-0.5B",
-    "gpt2": "openai-community/gpt2",
-    "gpt-4o": "Xenova/gpt-4o",
-    "gpt-oss": "openai/gpt-oss-20b",
-    "llama3": "meta-llama/Meta-Llama-3-8B",
-    "deepseek-v3": "deepseek-ai/DeepSeek-V3",
-    "smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct",
-}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -117,23 +107,10 @@ def _sentence(error: Exception) -> str:
 
 
 def load(name: str) -> Tokenizer:
-    """The tokenizer that a user names: a path, a genuine one's name, or a Hub id."""
+    """The tokenizer that a user names."""
     from bpe.tokenizer import Tokenizer
 
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return Tokenizer.from_pretrained(path)
-    if path.exists():
-        return Tokenizer.from_file(path)
-    repository = GENUINE.get(name, name)
-    if repository.count("/") != 1 or repository[0] in "./~" or path.suffix in (".json", ".gguf"):
-        raise FileNotFoundError(
-            f"there is no file or directory {name!r}, and it is neither a Hub id (ORG/NAME) nor "
-            f"one of {', '.join(GENUINE)}"
-        )
-    from bpe import hub
-
-    return Tokenizer.from_file(hub.fetch(repository, "tokenizer.json"))
+    return Tokenizer.from_pretrained(name)
 
 
 def _texts(options: argparse.Namespace) -> Iterator[tuple[str, str]]:

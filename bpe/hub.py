@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,15 +23,23 @@ class HubUnreachable(SourceError):
     """No answer from the Hub: no network, or told to stay offline."""
 
 
-def fetch(repository: str, file: str) -> Path:
-    """One file of a repository: out of the Hub's cache if it is there, else downloaded."""
+def fetch(repository: str, file: str, beside: Collection[str] = ()) -> Path:
+    """One file of a repository: out of the Hub's cache if it is there, else downloaded.
+
+    beside: files that come into the same folder where the repository has them. They come first, so
+    where the file is, they are as well.
+    """
     import huggingface_hub as hub
 
     with quiet_hub(repository):
         cached = hub.try_to_load_from_cache(repository, file)
         if isinstance(cached, str):
             return Path(cached)
-        hub.HfApi().model_info(repository, timeout=HUB_SECONDS)  # answers soon, or not at all
+        # Answers soon, or not at all
+        answer = hub.HfApi().model_info(repository, timeout=HUB_SECONDS)
+        names = [sibling.rfilename for sibling in answer.siblings or ()]
+        for name in [name for name in beside if name in names]:
+            hub.hf_hub_download(repository, name)
         return Path(hub.hf_hub_download(repository, file))
 
 

@@ -79,11 +79,17 @@ class Tokenizer:
 
     @classmethod
     def from_pretrained(
-        cls, path: str | PathLike[str], *, unicode: str = "huggingface"
+        cls, name: str | PathLike[str], *, unicode: str = "huggingface"
     ) -> Tokenizer:
-        """Load a model directory: tokenizer.json, tokenizer_config.json and its chat template."""
+        """Load what people name: a model directory, with its chat template, or a file as from_file
+        reads it; a Hub id (ORG/NAME); or a family's name, such as "qwen3".
+
+        Raises FileNotFoundError where there is none, RuntimeError where the Hub can't give it.
+        """
+        from bpe.formats.named import read_named
+
         with no_garbage_collection():
-            return cls(formats.read_directory(path), unicode=unicode)
+            return cls(read_named(name), unicode=unicode)
 
     @property
     def vocab_size(self) -> int:

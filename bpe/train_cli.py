@@ -223,13 +223,10 @@ def _job(options: argparse.Namespace, outputs: Iterable[Path]) -> tuple[Any, Any
     """(corpus, trainer.Options, how to run)."""
     from bpe.corpus import find_files
     from bpe.counts import read_counts
+    from bpe.tokenizer import Tokenizer
     from bpe.trainer import split_options
 
-    extend = None
-    if options.extend:
-        from bpe.__main__ import load
-
-        extend = load(options.extend)
+    extend = Tokenizer.from_pretrained(options.extend) if options.extend else None
     what, how = split_options(
         options.vocab_size or (),
         {

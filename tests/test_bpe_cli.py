@@ -1,11 +1,13 @@
 """python -m bpe: what it prints, its exit codes, and one sentence for each bad input."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fake_hub import FakeHub
 from paths import ROOT
 
 from bpe import hub
@@ -119,9 +121,32 @@ def test_bad_input_is_one_sentence(run, arguments, options, code, message):
 def test_names_and_hub_ids_are_fetched(tiny_directory, monkeypatch):
     asked = []
     path = tiny_directory / "tokenizer.json"
-    monkeypatch.setattr(hub, "fetch", lambda *wanted: asked.append(wanted) or path)
+    monkeypatch.setattr(hub, "fetch", lambda *wanted: asked.append(wanted[:2]) or path)
     assert load("gpt2").vocab_size == load("org/name").vocab_size == 320
     assert asked == [("openai-community/gpt2", "tokenizer.json"), ("org/name", "tokenizer.json")]
+
+
+CHAT = """
+import bpe
+tok = bpe.Tokenizer.from_pretrained("org/tiny")
+print(tok.apply_chat_template([{"role": "user", "content": "hi"}]))
+"""
+
+
+def test_a_hub_id_brings_the_chat_template(tiny, tiny_directory, tmp_path):
+    """From a Hub, and then out of its cache, when there is none."""
+    names = ("tokenizer.json", "tokenizer_config.json")
+    files = {name: (tiny_directory / name).read_bytes() for name in names}
+    ids = tiny.apply_chat_template([{"role": "user", "content": "hi"}])
+    with FakeHub({"org/tiny": files | {"model.safetensors": b"x"}}).running() as fake:
+        environment = os.environ | {"HF_ENDPOINT": fake.url, "HF_HOME": str(tmp_path)}
+        for offline in "01":
+            run = subprocess.run(
+                [sys.executable, "-c", CHAT], cwd=ROOT, env=environment | {"HF_HUB_OFFLINE": offline},
+                capture_output=True, text=True,
+            )  # fmt: skip
+            assert (run.stdout, run.stderr) == (f"{ids}\n", "")
+        assert not any("model.safetensors" in request for request in fake.requests)
 
 
 @pytest.mark.parametrize(
