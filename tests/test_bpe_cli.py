@@ -141,10 +141,14 @@ def test_a_hub_id_brings_the_chat_template(tiny, tiny_directory, tmp_path):
     with FakeHub({"org/tiny": files | {"model.safetensors": b"x"}}).running() as fake:
         environment = os.environ | {"HF_ENDPOINT": fake.url, "HF_HOME": str(tmp_path)}
         for offline in "01":
+            environment["HF_HUB_OFFLINE"] = offline
             run = subprocess.run(
-                [sys.executable, "-c", CHAT], cwd=ROOT, env=environment | {"HF_HUB_OFFLINE": offline},
-                capture_output=True, text=True,
-            )  # fmt: skip
+                [sys.executable, "-c", CHAT],
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+            )
             assert (run.stdout, run.stderr) == (f"{ids}\n", "")
         assert not any("model.safetensors" in request for request in fake.requests)
 
