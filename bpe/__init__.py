@@ -8,12 +8,14 @@
 Blind spot: it does not know what a model does with the ids.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bpe.spec import AddedToken, Spec
 from bpe.tokenizer import Stream, Tokenizer
 
 if TYPE_CHECKING:
+    from bpe import lab
     from bpe.trainer import count_pieces, split_pieces, train, train_files, train_from_counts
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "Stream",
     "Tokenizer",
     "count_pieces",
+    "lab",
     "split_pieces",
     "train",
     "train_files",
@@ -29,10 +32,17 @@ __all__ = [
 ]
 
 
+__version__ = "0.1.0"
+
+
 def __getattr__(name: str) -> Any:
-    """Training is loaded by who trains."""
+    """Training and the laboratory are loaded by who uses them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from bpe import trainer
+    if name == "lab":
+        return import_module("bpe.lab")
+    return getattr(import_module("bpe.trainer"), name)
 
-    return getattr(trainer, name)
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -91,6 +91,14 @@ class Tokenizer:
         with no_garbage_collection():
             return cls(read_named(name), unicode=unicode)
 
+    def __repr__(self) -> str:
+        spec = self.spec
+        templates = f", chat templates: {', '.join(spec.chat_templates)}"
+        return (
+            f"<Tokenizer of {self.vocab_size:,} ids, {len(spec.added_tokens)} of them added"
+            f"{templates if spec.chat_templates else ''}>"
+        )
+
     @property
     def vocab_size(self) -> int:
         """One more than the highest id: the ids of a complete tokenizer are range(vocab_size)."""
@@ -106,6 +114,27 @@ class Tokenizer:
         token = token.encode() if isinstance(token, str) else token
         added = self._added.by_bytes.get(token)
         return added.id if added else self.spec.vocab.get(token)
+
+    def get_vocab(self) -> dict[bytes, int]:
+        """token -> id for all tokens, each as its bytes; an added token's are its text in UTF-8."""
+        return {**self.spec.vocab, **{token: one.id for token, one in self._added.by_bytes.items()}}
+
+    @property
+    def bos_id(self) -> int | None:
+        """The id of what the files name bos_token (eos_token, ...), or None if they name none."""
+        return self._named_id("bos_token")
+
+    @property
+    def eos_id(self) -> int | None:
+        return self._named_id("eos_token")
+
+    @property
+    def unk_id(self) -> int | None:
+        return self._named_id("unk_token")
+
+    @property
+    def pad_id(self) -> int | None:
+        return self._named_id("pad_token")
 
     def id_to_token(self, id: int) -> bytes:
         """The bytes of a token; an added token's are its text in UTF-8. ValueError if unknown."""
@@ -174,6 +203,8 @@ class Tokenizer:
         """
         from bpe import batch
 
+        if isinstance(texts, str):
+            raise TypeError("encode_batch takes a list of texts, not one; pass [text], or encode")
         texts = list(texts)
         for text in texts:
             _check_text(text)
@@ -194,6 +225,8 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes that ids stand for, exactly. ValueError names an id that is no token."""
+        if isinstance(ids, (str, bytes, int)):
+            raise TypeError(f"decode takes a list of ids, not {_shown(ids)}")
         ids = list(ids)
         parts = (ids[i : i + DECODED_AT_ONCE] for i in range(0, len(ids), DECODED_AT_ONCE))
         try:
@@ -212,7 +245,7 @@ class Tokenizer:
 
         skip_special_tokens leaves special tokens out; the bytes on both sides of one then join.
         """
-        if skip_special_tokens:
+        if skip_special_tokens and not isinstance(ids, (str, bytes, int)):
             ids = [id for id in ids if id not in self._special_ids]
         return self.decode_bytes(ids).decode("utf-8", errors)
 
@@ -270,6 +303,10 @@ class Tokenizer:
     def save(self, path: str | PathLike[str]) -> None:
         """Write a tokenizer.json that Hugging Face tokenizers loads with the same ids."""
         formats.write_tokenizer_json(self.spec, path)
+
+    def _named_id(self, name: str) -> int | None:
+        token = self.spec.named_tokens.get(name)
+        return None if token is None else self.token_to_id(token)
 
     def _encode_stretches(self, stretches: Iterable[Stretch], text: str) -> list[int]:
         """The ids of what text was cut into."""
@@ -370,6 +407,11 @@ def _check_text(text: object) -> None:
     if not isinstance(text, str):
         hint = "; decode the bytes first" if isinstance(text, (bytes, bytearray)) else ""
         raise TypeError(f"encode takes a str, not {type(text).__name__}{hint}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "..."
 
 
 def _truncate(ids: list[int], truncation: Truncation, num_added: int) -> list[int]:

@@ -2,11 +2,15 @@
 
 import copy
 import random
+import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 import regex
 from compare import assert_same_ids
 from golden_cases import cases, name_of, sha256_of_ids, value
+from paths import ROOT
 from test_merge import merge_slowly
 from tiny import CORPUS, added_token
 
@@ -264,3 +268,49 @@ def test_bytes_without_a_token_are_an_error_that_names_them(smollm2):
     with pytest.raises(ValueError, match="no token for the byte 04"):
         smollm2.encode("end\x04")
     assert smollm2.decode(smollm2.encode("tab\tok 1234\n\n x")) == "tab\tok 1234\n\n x"
+
+
+def test_the_vocabulary_as_a_table(tiny):
+    vocab = tiny.get_vocab()
+    assert len(vocab) == 320
+    assert all(tiny.id_to_token(id) == token for token, id in vocab.items())
+    assert vocab[b" the"] == tiny.token_to_id(" the")
+    assert vocab[b"<think>"] == 319
+
+
+def test_what_the_files_name(tiny, qwen3, smollm2):
+    assert (tiny.eos_id, tiny.bos_id, tiny.unk_id, tiny.pad_id) == (2, None, None, None)
+    assert (qwen3.eos_id, qwen3.pad_id, qwen3.bos_id) == (151645, 151643, None)
+    assert smollm2.decode([smollm2.bos_id, smollm2.eos_id]) == "<|im_start|><|im_end|>"
+
+
+def test_a_tokenizer_says_what_it_is_in_one_line(tiny):
+    expected = "<Tokenizer of 320 ids, 4 of them added, chat templates: default>"
+    assert repr(tiny) == expected
+    assert repr(bpe.Tokenizer(replace(tiny.spec, chat_templates={}))) == "<Tokenizer of 320 ids, 4 of them added>"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda tok: tok.encode_batch("one text"), "a list of texts, not one; pass"),
+        (lambda tok: tok.decode("12"), "a list of ids, not '12'"),
+        (lambda tok: tok.decode(12), "a list of ids, not 12"),
+        (lambda tok: tok.decode("1" * 99, skip_special_tokens=True), "not '1{59}\\.\\.\\.$"),
+        (lambda tok: tok.decode_bytes(b"12"), "a list of ids, not b'12'"),
+        (lambda tok: tok.encode(["a"]), "takes a str, not list"),
+    ],
+)
+def test_one_where_many_are_meant(tiny, call, message):
+    with pytest.raises(TypeError, match=message):
+        call(tiny)
+
+
+def test_the_packages_list_what_is_public():
+    script = "import bpe; print(*dir(bpe)); print(*dir(bpe.lab)); bpe.lab.explain; bpe.train"
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    public, lab = (line.split() for line in run.stdout.splitlines())
+    assert set(public) == {*bpe.__all__, "__version__"}
+    assert {"explain", "audit", "compare", "diff", "roundtrip", "check"} < set(lab)
+    assert run.stderr == ""
+    assert not any(name.startswith("_") for name in [*public, *lab] if name != "__version__")

@@ -31,3 +31,7 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"bpe.lab.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
