@@ -15,7 +15,8 @@ from functools import cached_property
 from bpe.formats.alphabet import ALPHABET, is_glyphs, to_bytes
 from bpe.learn import Learner, Rules
 from bpe.pieces import PieceCache
-from bpe.spec import PATTERNS, AddedToken, Normalize, Spec, Split
+from bpe.spec import AddedToken, Normalize, Spec
+from bpe.tiktoken_syntax import given_split
 
 GLYPH_ORDER = tuple(sorted(range(256), key=lambda byte: ALPHABET[byte]))
 NORMALIZERS = {None: (), "none": (), "nfc": (Normalize("NFC"),)}
@@ -94,7 +95,7 @@ def new_base(special_tokens: Iterable[str], pattern: str, normalizer: str | None
     spec = Spec(
         vocab=vocab,
         merges=(),
-        pre_tokenizer=(Split(PATTERNS.get(pattern, pattern)),),
+        pre_tokenizer=(given_split(pattern),),
         normalizer=NORMALIZERS[normalizer],
         added_tokens=tuple(added),
     )

@@ -45,7 +45,7 @@ BEHAVIORS = ("Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedW
 
 @dataclass(frozen=True)
 class Split:
-    """Cut each piece at the matches of a regex (in Python's syntax; see oniguruma.py).
+    """Cut each piece at the matches of a regex (in the common syntax; see oniguruma.py).
 
     behavior says what becomes of a match: a piece of its own (Isolated), dropped (Removed), joined
     with its neighbours of the same kind (Contiguous) or with the text before or after it.

@@ -65,9 +65,10 @@ class Tokenizer:
     ) -> Tokenizer:
         """Load a tokenizer.json, .gguf or .tiktoken file, or a vocab.json with its merges.txt.
 
-        pattern: how text is split, a regex or "gpt2", "qwen", "llama3", "gpt4o". special_tokens:
-        text -> id. normalizer: "nfc" or none. These three are for .tiktoken and vocab.json alone,
-        where nothing is guessed; the other files hold them.
+        pattern: how text is split: "gpt2", "qwen", "llama3", "gpt4o" or a regex in tiktoken's
+        syntax (Rust's), read as tiktoken reads it; but what it leaves between its matches is kept.
+        special_tokens: text -> id. normalizer: "nfc" or none. These three are for rank tables and
+        vocab.json alone, where nothing is guessed; the other files hold them.
 
         Raises FileNotFoundError, or ValueError with what was found and is not supported.
         """

@@ -16,6 +16,7 @@ from typing import Any
 from bpe.base import NORMALIZERS, Base, extended_base, new_base
 from bpe.corpus import Documents, find_files
 from bpe.counts import Cutting, Splitter
+from bpe.formats import tokenizer_json
 from bpe.learn import MAX_ID, Rules
 from bpe.run import Result, run, run_counting
 from bpe.tokenizer import Tokenizer
@@ -53,6 +54,8 @@ class Options:
         for name, value in (("rules", rules), ("base", base), ("cutting", cutting)):
             object.__setattr__(self, name, value)
         self._check_sizes()
+        if self.vocab_sizes:
+            tokenizer_json(base.spec)  # says what no file could hold
 
     def _make_base(self) -> Base:
         if self.extend is None:
@@ -94,7 +97,7 @@ def train(
     special_tokens: control tokens; they take the first ids. cut_special_tokens=False learns from
         their text where the corpus holds it, as Hugging Face's trainer does.
     pattern: how text is split before merging: "qwen" (the default), "gpt2", "gpt4o", "llama3", or
-        a regex. normalizer: "nfc" or None (the default).
+        a regex in tiktoken's syntax (Rust's). normalizer: "nfc" or None (the default).
     max_token_length: in bytes. ties: which of equally frequent pairs goes first, "huggingface" or
         "first-seen"; see bpe.learn.Rules for both.
     lines: each line is a document.

@@ -5,12 +5,8 @@ import regex
 from tiny import BYTE_LEVEL, json_of
 
 from bpe import formats
-from bpe.oniguruma import (
-    find_all,
-    from_python_syntax,
-    may_match_nothing,
-    to_common_syntax,
-)
+from bpe.formats.gguf import GGUF_PRE_TOKENIZERS
+from bpe.oniguruma import check_common_syntax, find_all, may_match_nothing, to_common_syntax
 from bpe.pretokenize import PreTokenizer
 from bpe.spec import PATTERNS
 
@@ -28,8 +24,13 @@ def pieces(pattern, text, behavior="Isolated"):
 @pytest.mark.parametrize("pattern", PATTERNS.values())
 def test_patterns_of_families_pass_unchanged(pattern):
     assert to_common_syntax(pattern) == pattern
-    assert from_python_syntax(pattern) == pattern
     assert not may_match_nothing(pattern)
+
+
+@pytest.mark.parametrize("pre", GGUF_PRE_TOKENIZERS)
+def test_what_gguf_files_name_can_be_saved(pre):
+    for step in GGUF_PRE_TOKENIZERS[pre][0]:
+        check_common_syntax(step.pattern)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,12 @@ def test_patterns_of_families_pass_unchanged(pattern):
             ["ab", "中文", "Cd"],
         ),
         (r"\d(?=(?:\d{3})*\b)", "1234567", ["1", "23", "4", "56", "7"]),
+        ("[a-z&&b-d&&[^c]]", "abcdB", ["a", "b", "c", "d", "B"]),
+        ("[a[^b-d]]+", "abxcad", ["a", "b", "x", "c", "a", "d"]),
+        ("[a[b-]c]+", "xab-cx", ["x", "ab-c", "x"]),
+        ("[^a[b&]&c]+", "xa&bcy", ["x", "a&bc", "y"]),
+        (r"[\s&&[^\n]]+", "a \t\n b", ["a", " \t", "\n", " ", "b"]),
+        (r"[^\s\S]|[^\d\D]", "a 1\n", ["a 1\n"]),
     ],
 )
 def test_pieces_are_the_peers(pattern, text, expected):
@@ -85,13 +92,14 @@ def test_an_empty_match_takes_part_in_joining():
 @pytest.mark.parametrize(
     ("pattern", "found"),
     [
-        ("[[:alpha:]]", "a class within a class"),
-        ("[a-z&&b]", "a class within a class"),
-        ("[^a-z&&[^b]]", "a class within a class"),
-        ("[a-z&&[^b]&&[^c]]", "more than one class after &&"),
-        ("[a-z&&[^b&&[^c]]]", "a class within a class"),
-        ("[a[^b]]", r"\[\^b\] within a class"),
-        ("[a[b-]]", "a - at an end of a class within a class"),
+        ("[[:alpha:]]", r"a class such as \[:alpha:\]"),
+        ("[^a-z&&[^b]]", r"the negated class \(\?:\(\?!\[b\]\)\[a-z\]\) within another"),
+        ("[a-z&&[^b&&[^c]]]", "the negated class"),
+        ("[^[^a]]", r"the negated class \[\^a\] within another"),
+        ("[a&&]", "a class of nothing"),
+        ("[&&a]", "a class of nothing"),
+        ("[a-[b]]", "a class in a range"),
+        ("[a-&&b]", "a - inside of a class"),
         ("[]a]", "a class that begins with ]"),
         (r"[\W]", r"\\W inside of a class"),
         (r"[\d-a]", "the range"),
@@ -129,25 +137,20 @@ def test_what_engines_read_differently_is_named(pattern, found):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "expected"),
+    ("pattern", "message"),
     [
-        (r"\p{N}{1,3}+", r"(?>\p{N}{1,3})"),
-        ("a{2}?", "a{2}?"),
-        (r"\s++$", r"\s++(?=\n?(?![\s\S]))"),
-        ("^a", r"\Aa"),
-        (r"a\Z", r"a(?![\s\S])"),
+        (r"\w+", "is read differently by Hugging Face tokenizers; what it reads is"),
+        ("^a", "is read differently"),
+        ("[a-z&&[^b]]", "is read differently"),
+        (r"(?i)a", "which regex engines read differently"),
+        (r"(?<=(?=a)\w)b", "is read differently"),
+        (r"(?<=(?=a)a)b", r"has \(\?= within a lookbehind, which Hugging Face tokenizers refuses"),
+        (r"(?<!(a))b", r"has \( within a lookbehind"),
     ],
 )
-def test_what_callers_write_for_python_is_written_out(pattern, expected):
-    assert from_python_syntax(pattern) == expected
-    for text in ("123456 ", "aaa", "a\n", "x \n\n", "b\na"):
-        assert regex.findall(expected, text) == regex.findall(pattern, text)
-
-
-@pytest.mark.parametrize("pattern", [r"\w+", r"\bx", r"\h", "[a[bc]]", "[a-z&&[^b]]"])
-def test_classes_of_python_that_differ_are_refused(pattern):
-    with pytest.raises(ValueError, match="read differently"):
-        from_python_syntax(pattern)
+def test_what_no_file_can_hold_is_refused(pattern, message):
+    with pytest.raises(ValueError, match=message):
+        check_common_syntax(pattern)
 
 
 @pytest.mark.parametrize(

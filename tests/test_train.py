@@ -13,7 +13,7 @@ from tiny import GLYPH
 
 import bpe
 from bpe.learn import Learner, Rules
-from bpe.spec import PATTERNS
+from bpe.spec import PATTERNS, Split
 from bpe.trainer import split_options
 
 CASES = [json.loads(line) for line in (GOLDEN / "train.jsonl").read_text().splitlines()]
@@ -315,7 +315,11 @@ def test_extending_a_genuine_vocabulary(qwen3, corpus, tmp_path):
         ({"max_token_length": 0}, "at least 1 byte"),
         ({"ties": "random"}, "'random' is neither of 'huggingface', 'first-seen'"),
         ({"normalizer": "nfkc"}, "neither"),
-        ({"pattern": "("}, "not a valid regex"),
+        ({"pattern": "("}, r"has a \( without its \)"),
+        ({"pattern": "[b-a]"}, "not a valid regex"),
+        ({"pattern": "(?i)a"}, r"has '\(\?i\)', which regex engines read differently"),
+        ({"pattern": r"(?<=\ba)b"}, "within a lookbehind, which Hugging Face tokenizers refuses"),
+        ({"pattern": 3}, "pattern is 3; it must be a regex or one of gpt2, qwen"),
         ({"special_tokens": "<s>"}, "pass a list"),
         ({"special_tokens": [""]}, "is no special token"),
         ({"special_tokens": ["Ġ"]}, "how a tokenizer.json writes the bytes 20"),
@@ -370,3 +374,25 @@ def test_train_is_the_function():
 
     assert bpe.train is bpe.trainer.train
     assert split_options(300, {})[0].min_frequency == 2
+
+
+@pytest.mark.parametrize("how", ["train", "train_files", "train_from_counts", "command"])
+def test_what_no_file_can_hold_is_refused_before_reading(how, tmp_path, monkeypatch, capsys):
+    """And where nothing is saved, it may be counted."""
+    from bpe.__main__ import main
+
+    split = Split(r"\w+|\W+")  # which Oniguruma takes for other words
+    old = bpe.Tokenizer(replace(bpe.train(["ab"], 300).spec, pre_tokenizer=(split,)))
+    assert bpe.split_pieces("a-b", extend=old) == ["a", "-", "b"]
+    monkeypatch.setattr("bpe.run.run", None)
+    monkeypatch.setattr("bpe.trainer.run", None)
+    if how == "command":
+        monkeypatch.setattr("bpe.__main__.load", lambda name: old)
+        corpus, output = tmp_path / "corpus.txt", tmp_path / "t.json"
+        corpus.write_text("ab")
+        assert main(["train", str(corpus), "-n", "400", "-o", str(output), "--extend", "x"]) == 1
+        assert "is read differently by Hugging Face tokenizers" in capsys.readouterr().err
+        return
+    corpus = {"train": ["ab"], "train_files": [], "train_from_counts": {"ab": 1}}[how]
+    with pytest.raises(ValueError, match="is read differently by Hugging Face tokenizers"):
+        getattr(bpe, how)(corpus, 400, extend=old)

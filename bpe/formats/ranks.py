@@ -15,7 +15,8 @@ from typing import Any
 
 from bpe.formats.alphabet import bytes_vocab
 from bpe.formats.tokenizer_json import read_merges
-from bpe.spec import PATTERNS, AddedToken, Normalize, Spec, Split
+from bpe.spec import PATTERNS, AddedToken, Normalize, Spec
+from bpe.tiktoken_syntax import given_split
 
 
 def read_tiktoken(
@@ -81,7 +82,7 @@ def _given(
         )
     tokens = (special_tokens or {}).items()
     return {
-        "pre_tokenizer": (Split(PATTERNS.get(pattern, pattern)),),
+        "pre_tokenizer": (given_split(pattern),),
         "normalizer": (Normalize(normalizer.upper()),) if normalizer else (),
         "added_tokens": tuple(AddedToken(id, content, special=True) for content, id in tokens),
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bpe.formats.alphabet import to_glyphs
-from bpe.oniguruma import from_python_syntax
+from bpe.oniguruma import check_common_syntax
 from bpe.spec import (
     GPT2_PATTERN,
     AddedToken,
@@ -92,9 +92,14 @@ def _normalizer_json(step: Normalize | Lowercase | Replace | Prepend) -> dict[st
         return {"type": "Prepend", "prepend": step.content}
     return {
         "type": "Replace",
-        "pattern": {"Regex": from_python_syntax(step.pattern)},
+        "pattern": _pattern_json(step.pattern),
         "content": step.content,
     }
+
+
+def _pattern_json(pattern: str) -> dict[str, str]:
+    check_common_syntax(pattern)
+    return {"Regex": pattern}
 
 
 def _split_off_byte_level(
@@ -119,7 +124,7 @@ def _byte_level_json(add_prefix_space: bool, use_regex: bool) -> dict[str, Any]:
 
 def _pre_tokenizer_json(step: Split) -> dict[str, Any]:
     return {
-        "type": "Split", "pattern": {"Regex": from_python_syntax(step.pattern)},
+        "type": "Split", "pattern": _pattern_json(step.pattern),
         "behavior": step.behavior, "invert": step.invert,
     }  # fmt: skip
 
