@@ -40,6 +40,8 @@ PATTERNS = {  # the names that callers may use
 # without a full alphabet (SmolLM2's) lack some of the others: controls, C0, C1, F1, F2, F5-FF.
 TEXT_BYTES = (*b"\t\n\r", *range(0x20, 0x7F), *range(0x80, 0xC0), *range(0xC2, 0xF1), 0xF3)
 
+MAX_ID = (1 << 32) - 1  # of ids and lengths, as everywhere in the ecosystem
+
 BEHAVIORS = ("Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedWithNext")
 
 
@@ -71,6 +73,10 @@ class Normalize:
     """Unicode normalization: form is NFC, NFD, NFKC or NFKD."""
 
     form: str
+
+    def __post_init__(self) -> None:
+        if self.form not in ("NFC", "NFD", "NFKC", "NFKD"):
+            raise ValueError(f"normalizer {self.form!r} is none of NFC, NFD, NFKC and NFKD")
 
 
 @dataclass(frozen=True)
@@ -181,6 +187,12 @@ class Spec:
         if len({token.content for token in self.added_tokens}) < len(self.added_tokens):
             raise ValueError("the same added token is listed twice")
         object.__setattr__(self, "token_bytes", dict(zip(self.vocab.values(), self.vocab)))
+        if len(self.token_bytes) < len(self.vocab):
+            raise ValueError("two tokens of the vocabulary have the same id")
+        ids = [*self.token_bytes, *owners]
+        if min(ids) < 0 or max(ids) > MAX_ID:
+            wrong = min(ids) if min(ids) < 0 else max(ids)
+            raise ValueError(f"a token has the id {wrong}, which is not one of 0 to {MAX_ID}")
         for token in self.added_tokens:
             other = self.token_bytes.get(token.id)
             if other not in (None, token.content.encode()):

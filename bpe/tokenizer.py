@@ -63,7 +63,7 @@ class Tokenizer:
         normalizer: str | None = None,
         unicode: str = "huggingface",
     ) -> Tokenizer:
-        """Load a tokenizer.json, .gguf or .tiktoken file, or a vocab.json with its merges.txt.
+        """Load a tokenizer.json, a .gguf, a rank table (.tiktoken) or a vocab.json and merges.txt.
 
         pattern: how text is split: "gpt2", "qwen", "llama3", "gpt4o" or a regex in tiktoken's
         syntax (Rust's), read as tiktoken reads it; but what it leaves between its matches is kept.
@@ -76,7 +76,8 @@ class Tokenizer:
             spec = formats.read_file(
                 path, pattern=pattern, special_tokens=special_tokens, normalizer=normalizer
             )
-            return cls(spec, unicode=unicode)
+            with formats.errors_of(path):
+                return cls(spec, unicode=unicode)
 
     @classmethod
     def from_pretrained(
@@ -90,7 +91,9 @@ class Tokenizer:
         from bpe.formats.named import read_named
 
         with no_garbage_collection():
-            return cls(read_named(name), unicode=unicode)
+            spec = read_named(name)
+            with formats.errors_of(name):
+                return cls(spec, unicode=unicode)
 
     def __repr__(self) -> str:
         spec = self.spec

@@ -123,10 +123,102 @@ def test_a_pair_of_surrogate_escapes_is_a_character(tmp_path, tiny_json):
     assert bpe.Tokenizer.from_file(path).encode("\U0001f600") == [320]
 
 
-def test_a_sentencepiece_model_is_named(tmp_path):
+@pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.model.v3", "spiece"])
+def test_a_sentencepiece_model_is_named(tmp_path, name):
+    """What the official library writes first: a piece, its score and its type."""
+    (tmp_path / name).write_bytes(b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\2\n\x08\n\1a\x15\0\0\0\0")
+    with pytest.raises(ValueError, match="a SentencePiece vocabulary, not byte-level BPE"):
+        bpe.Tokenizer.from_file(tmp_path / name)
+
+
+def test_a_sentencepiece_model_that_is_cut_off_is_named(tmp_path):
     (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>")
     with pytest.raises(ValueError, match="a SentencePiece vocabulary, not byte-level BPE"):
         bpe.Tokenizer.from_file(tmp_path / "tokenizer.model")
+
+
+def replacing(pattern):
+    return {"normalizer": {"type": "Replace", "pattern": pattern, "content": "_"}}
+
+
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 11422654\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "model.gguf", "x.tiktoken", "tokenizer.model", "vocab.json", "ranks"]
+)
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (LFS_POINTER, "it is a Git LFS pointer, not the file itself; run `git lfs pull`"),
+        (b"\x1f\x8b\x08", "compressed with gzip; unpack it first"),
+        (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
+        (b"PK\x03\x04", "a zip archive"),
+        (b"\xff\xfeI\0", "UTF-16"),
+    ],
+)
+def test_what_a_file_is_instead(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name}: .*{message}"):
+        bpe.Tokenizer.from_file(tmp_path / name, pattern="gpt2" if "json" not in name else None)
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "chat_template.jinja"])
+def test_what_a_file_of_a_directory_is_instead(tiny_directory, tmp_path, name):
+    (tmp_path / "tokenizer.json").write_bytes((tiny_directory / "tokenizer.json").read_bytes())
+    (tmp_path / name).write_bytes(LFS_POINTER)
+    with pytest.raises(ValueError, match=f"{name}: it is a Git LFS pointer"):
+        bpe.Tokenizer.from_pretrained(tmp_path)
+
+
+LONG = "x" * (1 << 20)
+GLYPH_LONG = "é中" + LONG
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"vocab_add": {GLYPH_LONG: 256}},
+        {"merges": [f"a {LONG}"]},
+        {"merges": [f"a {LONG} a"]},
+        {"merges": [["a", LONG]]},
+        {"merges": [["a", "b", LONG]]},
+        {"top": {"added_tokens": [added_token(999, LONG)]}},
+        {"top": {"added_tokens": [added_token(256, LONG), added_token(257, LONG)]}},
+        {"top": {"version": LONG}},
+        {"top": {LONG: 1}},
+        {"top": {"normalizer": {"type": LONG}}},
+        {"top": replacing({"Regex": f"({LONG}"})},
+        {"top": {"pre_tokenizer": {"type": LONG}}},
+        {"top": {"decoder": {"type": LONG}}},
+        {"top": {"post_processor": {"type": LONG}}},
+        {"top": {"padding": {"strategy": LONG}}},
+        {"top": {"truncation": {"strategy": LONG, "max_length": 3}}},
+        {
+            "top": {
+                "added_tokens": [added_token(256 + i, LONG + c, normalized=True) for i, c in
+                                 enumerate("aA")],
+                "normalizer": {"type": "Lowercase"},
+            }
+        },
+    ],
+)  # fmt: skip
+def test_messages_are_not_as_long_as_what_they_show(spec, tmp_path):
+    data = json_of(spec)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data), encoding="utf-8")
+    for load in (bpe.Tokenizer.from_file, lambda path: bpe.Tokenizer.from_pretrained(path.parent)):
+        with pytest.raises(ValueError, match=r": .* \.\.\. ") as error:
+            load(tmp_path / "tokenizer.json")
+        assert len(str(error.value)) < 900
+        assert not error.value.__cause__  # which a traceback would show
+
+
+def test_a_short_message_is_whole(tmp_path):
+    """With both of its ends, however long the path is."""
+    (tmp_path / "tokenizer.json").write_text('{"version": "2"}')
+    with pytest.raises(ValueError, match="version '2'; 1.0 is the one we read$") as error:
+        bpe.Tokenizer.from_file(tmp_path / "tokenizer.json")
+    assert error.value.__cause__
 
 
 def template(*names):
@@ -256,10 +348,6 @@ def test_words_are_those_of_unicode_16():
     for beside, is_word in (("\U0001df90", False), ("\u200d", True), ("²", False), ("é", True)):
         assert (256 in tokenizer.encode(beside + "ab")) is not is_word
         assert (256 in tokenizer.encode("ab" + beside)) is not is_word
-
-
-def replacing(pattern):
-    return {"normalizer": {"type": "Replace", "pattern": pattern, "content": "_"}}
 
 
 def test_replace_sees_classes_of_unicode_16():
@@ -518,6 +606,15 @@ def test_vocab_and_merges_files(tiny, tiny_json, tmp_path):
         ("YQ== 0\n!! 1\n", {"pattern": "gpt2"}, "line 2 is not a base64 token"),
         ("YQ== 0\nYg==\n", {"pattern": "gpt2"}, "line 2 is not a base64 token"),
         ("YQ== 0\nYg== 0\n", {"pattern": "gpt2"}, "the same rank"),
+        ("YQ== 0\nYg== -5\n", {"pattern": "gpt2"}, "line 2 has the rank -5, which is not one of 0"),
+        ("YQ== 4294967296\n", {"pattern": "gpt2"}, "line 1 has the rank 4294967296"),
+        ("YQ== +1\n", {"pattern": "gpt2"}, r"line 1 has the rank \+1, which"),
+        ("YQ== 1_0\n", {"pattern": "gpt2"}, "line 1 has the rank 1_0, which"),
+        ("YQ== 0\n", {"pattern": "gpt2", "special_tokens": {"<s>": "1"}}, "has '<s>': '1'; each"),
+        ("YQ== 0\n", {"pattern": "gpt2", "special_tokens": {3: 1}}, "special_tokens has 3: 1"),
+        ("YQ== 0\n", {"pattern": "gpt2", "special_tokens": {"<s>": True}}, "has '<s>': True"),
+        ("YQ== 0\n", {"pattern": "gpt2", "normalizer": "nfx"}, "normalizer 'NFX' is none of"),
+        ("YQ== 0\n", {"pattern": "(?i)a"}, r"has '\(\?i\)', which regex engines read diff"),
         ("YQ== 0\n", {"pattern": "gpt2"}, "no token for"),
     ],
 )
@@ -526,6 +623,98 @@ def test_broken_tiktoken_files(tmp_path, content, options, message):
     path.write_text(content)
     with pytest.raises(ValueError, match=message):
         bpe.Tokenizer.from_file(path, **options)
+
+
+BYTES = [bytes([byte]) for byte in range(256)]
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "tiktoken.model", "ranks", "cl100k.bpe"])
+def test_a_rank_table_is_known_by_what_it_holds(tmp_path, name):
+    write_tiktoken(tmp_path / name, [*BYTES, b"ab"])
+    tokenizer = bpe.Tokenizer.from_file(tmp_path / name, pattern="gpt2")
+    assert tokenizer.encode("abb") == [256, 98]
+    with pytest.raises(ValueError, match=f"{name} does not say how text is split; pass pattern="):
+        bpe.Tokenizer.from_file(tmp_path / name)
+    message = (
+        f"no tokenizer.json, .*its {name} does not say how text is split: pass it to .*pattern="
+    )
+    with pytest.raises(FileNotFoundError, match=message):
+        bpe.Tokenizer.from_pretrained(tmp_path)
+
+
+def test_a_rank_table_may_begin_with_its_token_of_no_bytes(tmp_path):
+    """As Whisper's multilingual.tiktoken ends; recorded from tiktoken 0.14 with its rule "gpt2"."""
+    path = tmp_path / "multilingual"
+    write_tiktoken(path, [*BYTES, b"ab"])
+    path.write_text("= 257\r\n" + path.read_text())
+    tokenizer = bpe.Tokenizer.from_file(path, pattern="gpt2", special_tokens={"<s>": 258})
+    assert tokenizer.encode("abb<s>", allowed_special="all") == [256, 98, 258]
+    assert tokenizer.decode([98, 257, 98]) == "bb"
+    assert tokenizer.vocab_size == 259
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = bpe.Tokenizer.from_file(tmp_path / "tokenizer.json")
+    assert again.encode("abb<s>", allowed_special="all") == [256, 98, 258]
+    tokenizers = pytest.importorskip("tokenizers")
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert theirs.encode("abb<s>").ids == [256, 98, 258]
+    assert theirs.decode([98, 257, 98]) == "bb"
+
+
+@pytest.mark.parametrize("id", [-1, 1 << 32])
+def test_ids_of_special_tokens_are_ids(tmp_path, id):
+    write_tiktoken(tmp_path / "x.tiktoken", BYTES)
+    with pytest.raises(ValueError, match=f"has the id {id}, which is not one of 0 to 4294967295"):
+        bpe.Tokenizer.from_file(
+            tmp_path / "x.tiktoken", pattern="gpt2", special_tokens={"<s>": id, "<p>": 256}
+        )
+
+
+@pytest.mark.parametrize(
+    ("names", "prefix"),
+    [
+        (("vocab.json", "merges.txt"), ""),
+        (("encoder.json", "vocab.bpe"), ""),
+        (("vocab.json", "merges.txt"), "small-"),
+    ],
+)
+def test_names_of_a_vocabulary_and_its_merges(tiny, tiny_json, tmp_path, names, prefix):
+    vocabulary, merges = (tmp_path / (prefix + name) for name in names)
+    vocabulary.write_text(json.dumps(tiny_json["model"]["vocab"]))
+    lines = ["#version: 0.2", *tiny_json["model"]["merges"], ""]
+    merges.write_bytes("\r\n".join(lines).encode())
+    tokenizer = bpe.Tokenizer.from_file(vocabulary, pattern="gpt2", normalizer="nfc")
+    assert tokenizer.encode(CORPUS) == tiny.encode(CORPUS)
+    with pytest.raises(ValueError, match="holds merges; name the vocabulary beside it"):
+        bpe.Tokenizer.from_file(merges, pattern="gpt2")
+    with pytest.raises(FileNotFoundError, match=f"its {vocabulary.name} does not say how text is"):
+        bpe.Tokenizer.from_pretrained(tmp_path)
+    merges.write_bytes(LFS_POINTER)
+    with pytest.raises(ValueError, match=f"{vocabulary.name}: {merges.name}: it is a Git LFS"):
+        bpe.Tokenizer.from_file(vocabulary, pattern="gpt2")
+    merges.unlink()
+    with pytest.raises(FileNotFoundError, match=f"there is no {merges.name} beside it"):
+        bpe.Tokenizer.from_file(vocabulary, pattern="gpt2")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "tokens.json",
+            {},
+            "a vocabulary without merges; name the two files vocab.json beside merg",
+        ),
+        ("vocab.json", {"ab": -1}, "a token has the id -1, which is not one of 0"),
+        ("vocab.json", {"ab": 1 << 32}, "a token has the id 4294967296"),
+        ("vocab.json", {"ab": 65}, "two tokens of the vocabulary have the same id"),
+    ],
+)
+def test_vocabularies_that_are_none(tmp_path, tiny_json, name, change, message):
+    vocab = tiny_json["model"]["vocab"]
+    (tmp_path / name).write_text(json.dumps(vocab | change))
+    (tmp_path / "merges.txt").write_text("")
+    with pytest.raises(ValueError, match=message):
+        bpe.Tokenizer.from_file(tmp_path / name, pattern="gpt2")
 
 
 def test_a_complete_file_takes_no_pattern(tiny_directory):

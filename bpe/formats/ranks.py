@@ -1,4 +1,4 @@
-"""rank files -> Spec: .tiktoken, and vocab.json with merges.txt.
+"""rank files -> Spec: tiktoken's tables, and vocab.json with merges.txt.
 
 These formats hold tokens and their order, and nothing about how text is split or which tokens are
 special. That is for the caller to say; guessing it would give ids that are almost right. Blind
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from bpe.formats.alphabet import bytes_vocab
+from bpe.formats.text import read_text
 from bpe.formats.tokenizer_json import read_merges
-from bpe.spec import PATTERNS, AddedToken, Normalize, Spec
+from bpe.spec import MAX_ID, PATTERNS, AddedToken, Normalize, Spec
 from bpe.tiktoken_syntax import given_split
 
 
@@ -25,7 +27,7 @@ def read_tiktoken(
     special_tokens: Mapping[str, int] | None,
     normalizer: str | None,
 ) -> Spec:
-    """The Spec of a .tiktoken file: lines of a base64 token and its rank, which is its id.
+    """The Spec of a rank table: lines of a base64 token and its rank, which is its id.
 
     Its rule is to merge the neighbours whose joined bytes have the lowest rank. So every way to
     cut a token into two tokens is a merge, and all merges of one token share its rank. A piece that
@@ -50,22 +52,35 @@ def read_vocab_and_merges(
     normalizer: str | None,
 ) -> Spec:
     """The Spec of a parsed vocab.json and the merges.txt beside it (GPT-2's own format)."""
-    merges_path = path.with_name(path.name.replace("vocab.json", "merges.txt"))
+    merges_path = _merges_beside(path)
     if not merges_path.exists():
         raise FileNotFoundError(
             f"{path} is a vocabulary, but there is no {merges_path.name} beside it"
         )
-    try:
-        lines = merges_path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{merges_path.name} is not UTF-8 at byte {error.start}") from error
+    lines = [line.rstrip("\r") for line in read_text(merges_path).split("\n") if line.strip()]
     given = _given(path, pattern, special_tokens, normalizer)
     specials = {token.content for token in given["added_tokens"]}
     return Spec(
         vocab=bytes_vocab({token: id for token, id in vocab.items() if token not in specials}),
-        merges=read_merges([line for line in lines if line.strip()], vocab),
+        merges=read_merges(lines, vocab),
         **given,
     )
+
+
+_MERGES_OF = {"vocab.json": "merges.txt", "encoder.json": "vocab.bpe"}  # ends of names
+
+
+def is_vocabulary(path: Path) -> bool:
+    """Whether a file is named as those are that have their merges beside them."""
+    return path.name.endswith(tuple(_MERGES_OF))
+
+
+def _merges_beside(path: Path) -> Path:
+    for name, merges_name in _MERGES_OF.items():
+        if path.name.endswith(name):
+            return path.with_name(path.name.removesuffix(name) + merges_name)
+    pairs = " or ".join(f"{name} beside {merges_name}" for name, merges_name in _MERGES_OF.items())
+    raise ValueError(f"it is a vocabulary without merges; name the two files {pairs}")
 
 
 def _given(
@@ -81,11 +96,25 @@ def _given(
             f"{', '.join(PATTERNS)}"
         )
     tokens = (special_tokens or {}).items()
+    for content, id in tokens:
+        if not isinstance(content, str) or type(id) is not int:
+            raise ValueError(
+                f"special_tokens has {content!r}: {id!r}; each must be a text and its id"
+            )
     return {
         "pre_tokenizer": (given_split(pattern),),
-        "normalizer": (Normalize(normalizer.upper()),) if normalizer else (),
+        "normalizer": () if normalizer in (None, "none") else (Normalize(normalizer.upper()),),
         "added_tokens": tuple(AddedToken(id, content, special=True) for content, id in tokens),
     }
+
+
+_EMPTY = b"="  # a token of no bytes: Whisper's tables end with one, so that its id is taken
+_RANK_LINE = re.compile(rb"\s*[A-Za-z0-9+/]*={0,2}[ \t]+-?\d+[ \t]*(?:\r?\n|\Z)")
+
+
+def is_rank_table(head: bytes) -> bool:
+    """Whether a file that begins so is one of tiktoken's, whatever its name."""
+    return _RANK_LINE.match(head) is not None
 
 
 def _read_ranks(path: Path) -> dict[bytes, int]:
@@ -95,9 +124,15 @@ def _read_ranks(path: Path) -> dict[bytes, int]:
             continue
         try:
             token, rank = line.split()
-            vocab[base64.b64decode(token, validate=True)] = int(rank)
+            bytes_of_token = b"" if token == _EMPTY else base64.b64decode(token, validate=True)
+            vocab[bytes_of_token] = int(rank)
         except (ValueError, binascii.Error) as error:
             raise ValueError(f"line {number} is not a base64 token and its rank") from error
+        if not rank.isdigit() or vocab[bytes_of_token] > MAX_ID:
+            raise ValueError(
+                f"line {number} has the rank {rank.decode('ascii', 'replace')}, which is not one "
+                f"of 0 to {MAX_ID}"
+            )
     if len(set(vocab.values())) < len(vocab):
         raise ValueError("two tokens have the same rank")
     return vocab

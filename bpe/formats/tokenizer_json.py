@@ -15,6 +15,7 @@ from bpe.formats.alphabet import bytes_vocab, is_glyphs
 from bpe.oniguruma import may_match_nothing, to_common_syntax
 from bpe.spec import (
     GPT2_PATTERN,
+    MAX_ID,
     AddedToken,
     Lowercase,
     Normalize,
@@ -26,8 +27,6 @@ from bpe.spec import (
     Split,
     Truncation,
 )
-
-MAX_ID = (1 << 32) - 1  # of ids and lengths, as everywhere in the ecosystem
 
 
 def read_tokenizer_json(data: Any) -> Spec:
