@@ -157,15 +157,32 @@ class Files:
             entry = json.loads(line.decode("utf-8", self.errors))
         except UnicodeDecodeError as error:
             raise _not_utf8(name, offset + error.start) from None
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{where} is not valid JSON: {error}") from None
-        if not isinstance(entry, dict) or not isinstance(entry.get(self.field), str):
-            keys = ", ".join(map(repr, entry)) if isinstance(entry, dict) else "no object"
-            raise ValueError(
-                f"{where} has no text in a field {self.field!r} (it has {keys}); name the field "
-                "with --field"
-            )
-        return entry[self.field]
+        return _text_in(entry, self.field, where)
+
+
+def _text_in(entry: Any, field: str, where: str) -> str:
+    if not isinstance(entry, dict):
+        raise ValueError(
+            f"{where} is {_json_kind(entry)}, not an object with a text in a field {field!r}"
+        )
+    if field not in entry:
+        keys = ", ".join(repr(key)[:60] for key in list(entry)[:8]) or "no field"
+        raise ValueError(
+            f"{where} has no text in a field {field!r} (it has {keys}); name the field with --field"
+        )
+    if not isinstance(entry[field], str):
+        raise ValueError(
+            f"{where} has {_json_kind(entry[field])} in its field {field!r}, which must hold a text"
+        )
+    return entry[field]
+
+
+def _json_kind(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return {dict: "an object", list: "a list", str: "a text"}.get(type(value), "a number")
 
 
 CONTEXT = 1 << 10  # characters before a block that the search for a cut may look at

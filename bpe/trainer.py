@@ -18,7 +18,7 @@ from bpe.corpus import Documents, find_files
 from bpe.counts import Cutting, Splitter
 from bpe.formats import tokenizer_json
 from bpe.learn import MAX_ID, Rules
-from bpe.run import Result, run, run_counting
+from bpe.run import Corpus, run, run_counting
 from bpe.tokenizer import Tokenizer
 
 
@@ -114,8 +114,7 @@ def train(
     With ties="huggingface" and cut_special_tokens=False the merges are those of Hugging Face's
     BpeTrainer with a ByteLevel alphabet. Raises ValueError or TypeError for what can't be done.
     """
-    result = run(Documents(texts), *split_options(vocab_size, options))
-    return _one_or_all(result, vocab_size)
+    return _trained(Documents(texts), vocab_size, options)
 
 
 def train_files(
@@ -132,8 +131,7 @@ def train_files(
     errors: what to do with bytes that are not UTF-8: "strict" raises ValueError with the place,
     "replace" and "ignore" read on. The other options are those of train.
     """
-    files = find_files(paths, field=field, errors=errors)
-    return _one_or_all(run(files, *split_options(vocab_size, options)), vocab_size)
+    return _trained(find_files(paths, field=field, errors=errors), vocab_size, options)
 
 
 def train_from_counts(
@@ -144,8 +142,7 @@ def train_from_counts(
     They must have been split with the same pattern, normalizer and special tokens: see
     split_pieces. With ties="first-seen" their order counts. The other options are those of train.
     """
-    result = run(_checked(counts), *split_options(vocab_size, options))
-    return _one_or_all(result, vocab_size)
+    return _trained(_checked(counts), vocab_size, options)
 
 
 def count_pieces(texts: Iterable[str], **options: Any) -> Counter[str]:
@@ -172,7 +169,7 @@ def split_options(
     vocab_size: int | Sequence[int], options: Mapping[str, Any]
 ) -> tuple[Options, dict[str, Any]]:
     """(what to train, how to run), from the keyword options of train."""
-    sizes = (vocab_size,) if isinstance(vocab_size, int) else tuple(vocab_size)
+    sizes = (vocab_size,) if _is_one(vocab_size) else tuple(vocab_size)
     what = {name: value for name, value in options.items() if name in _OPTIONS}
     how = {name: value for name, value in options.items() if name not in _OPTIONS}
     specials = what.pop("special_tokens", ())
@@ -191,5 +188,15 @@ def _checked(counts: Mapping[str, int]) -> Counter[str]:
     return Counter(counts)
 
 
-def _one_or_all(result: Result, vocab_size: int | Sequence[int]) -> Tokenizer | list[Tokenizer]:
-    return result.tokenizers[0] if isinstance(vocab_size, int) else result.tokenizers
+def _is_one(vocab_size: int | Sequence[int]) -> bool:
+    return isinstance(vocab_size, str) or not isinstance(vocab_size, Iterable)
+
+
+def _trained(
+    corpus: Corpus, vocab_size: int | Sequence[int], options: Mapping[str, Any]
+) -> Tokenizer | list[Tokenizer]:
+    what, how = split_options(vocab_size, options)
+    if not what.vocab_sizes:
+        raise ValueError("vocab_size is an empty list; name the size, or several, to learn")
+    tokenizers = run(corpus, what, how).tokenizers
+    return tokenizers[0] if _is_one(vocab_size) else tokenizers

@@ -309,6 +309,11 @@ def test_extending_a_genuine_vocabulary(qwen3, corpus, tmp_path):
     [
         ({"vocab_size": 256, "special_tokens": ["<s>"]}, "less than the 257 bytes and special"),
         ({"vocab_size": 0}, "0 is not a whole number"),
+        ({"vocab_size": []}, "vocab_size is an empty list; name the size, or several, to learn"),
+        ({"vocab_size": None}, "vocab_size None is not a whole number"),
+        ({"vocab_size": 300.0}, "vocab_size 300.0 is not a whole number"),
+        ({"vocab_size": "300"}, "vocab_size '300' is not a whole number"),
+        ({"vocab_size": True}, "vocab_size True is not a whole number"),
         ({"vocab_size": [300, "400"]}, "'400' is not a whole number"),
         ({"vocab_size": 2_000_000}, "is not a whole number from 1 to 1114110"),
         ({"min_frequency": -1}, "below 0"),

@@ -202,6 +202,32 @@ def test_jsonl(tmp_path):
     assert texts_of(read(find_files(path, errors="replace"))) == ["one", "\ufffd"]
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("null", "is null, not an object with a text in a field 'text'$"),
+        ("3", "is a number, not an object"),
+        ("true", "is true, not an object"),
+        ('"text"', "is a text, not an object"),
+        ('["text"]', "is a list, not an object"),
+        ('{"text": null}', "has null in its field 'text', which must hold a text$"),
+        ('{"text": 5}', "has a number in its field 'text'"),
+        ('{"text": ["a"]}', "has a list in its field 'text'"),
+        ('{"text": {"a": 1}}', "has an object in its field 'text'"),
+        ("{}", r"has no text in a field 'text' \(it has no field\); name the field with --field"),
+        ('{"body": "a", "id": 2}', r"has no text .*\(it has 'body', 'id'\); name the field"),
+        (f'{{"{"k" * 10_000}": 1}}', r"has no text .*\(it has 'k{59}\); name the field"),
+        ("9" * 5000, "is not valid JSON: .*digits"),
+        ("[" * 200_000, "is not valid JSON: .*recursion"),
+    ],
+)
+def test_what_a_line_of_jsonl_is_instead(tmp_path, line, message):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"text": "one"}}\n{line}\n')
+    with pytest.raises(ValueError, match=f"a.jsonl, line 2 {message}"):
+        read(find_files(path))
+
+
 @pytest.mark.parametrize("before", [0, 1, *(corpus.CHUNK_SIZE - n for n in range(5)), 100_000])
 def test_a_wrong_byte_is_named(before, tmp_path):
     """Also where a block ends inside of a character."""
