@@ -55,6 +55,7 @@ _ESCAPE = re.compile(
 INTERVAL = re.compile(r"\{(?:(\d+)(,?)(\d*)|,(\d+))\}")
 _QUANTIFIER = re.compile(rf"[*+?]|{INTERVAL.pattern}")
 _ONE_CLASS, _OPPOSITE = re.compile(r"\\[sSdDpP]"), re.compile(r"\\(?:[SDP]|p\{\^)")
+_ALL_BUT_ONE = re.compile(r"\A([(?:>]*)\[\^(\\[^pPsSdD]|[^]\\])\]([)1{}]*)\Z", re.S)
 _FOLDED_TOGETHER = ("ss", "st", "ff", "fi", "fl")  # ignoring case, "ss" is a sharp s as well
 
 
@@ -132,7 +133,10 @@ class Reader:
         self.misplaced = ""  # a group where Oniguruma takes none, within a lookbehind
 
     def read(self) -> Part:
-        part = self._alternatives(ignoring_case=False)
+        try:
+            part = self._alternatives(ignoring_case=False)
+        except RecursionError:
+            self._refuse("too many groups within groups")
         if self._i < len(self._pattern):
             self._refuse("a ) without its (")
         return part
@@ -151,9 +155,8 @@ class Reader:
         while self._next("|"):
             self._i += 1
             branches.append(self._sequence(ignoring_case))
-        return Part(
-            "|".join(branch.text for branch in branches), min(branch.least for branch in branches)
-        )
+        text = _either([branch.text for branch in branches])
+        return Part(text, min(branch.least for branch in branches))
 
     def _sequence(self, ignoring_case: bool) -> Part:
         parts: list[Part] = []
@@ -251,7 +254,7 @@ class Reader:
         return escape[1] == "x" and escape[2] != "{"
 
     def _class(self, ignoring_case: bool) -> str:
-        """A class in brackets, as a pattern of one character: "[..]", "[^..]" or "(?:..)"."""
+        """A class in brackets, as a pattern of one character: "[..]", "[^..]" or a group."""
         is_negated = self._next("[^")
         self._i += 2 if is_negated else 1
         self._num_classes += 1
@@ -293,7 +296,8 @@ class Reader:
         parts = [f"[{members}]", *others] if members else others
         if not parts:
             self._refuse("a class of nothing")
-        return parts[0] if len(parts) == 1 else f"(?:{'|'.join(parts)})"
+        # Atomic: a character that is in two of them must not be tried twice.
+        return parts[0] if len(parts) == 1 else f"(?>{_either(parts)})"
 
     def _inner_class(self, ignoring_case: bool) -> str:
         """A class within a class; if it has bare members, these."""
@@ -318,13 +322,13 @@ class Reader:
             item, is_range = "-".join("\\-" if end == "-" else end for end in (item, last)), True
         if ignoring_case and (is_class or is_range or not item.isascii() or item in "iI"):
             self._refuse(f"{item} in a class with case ignored")
-        if item == "-":
-            if not is_first and not self._next("]"):
-                self._refuse("a - inside of a class")
-            return "\\-" if self._num_classes > 1 else "-"
+        if item == "-" and not is_first and not self._next("]"):
+            self._refuse("a - inside of a class")
+        if item in "-(" and self._num_classes > 1:  # it may come to stand elsewhere
+            return "\\" + item
         if item in self.classes:
             return self.classes[item][1] or self._refuse(f"{item} inside of a class")
-        return "\\^" if item == "^" and is_first else item
+        return "\\" + item if item[0] == "^" and is_first else item
 
     def _is_class(self, member: str) -> bool:
         return member in self.classes or member[:2] in ("\\p", "\\P")
@@ -379,9 +383,22 @@ class Reader:
         return part._replace(text=part.text + "?")
 
 
+def _either(branches: list[str]) -> str:
+    """The branches side by side; regex takes [^x]|[^y] for [^xy], but leaves [^xx]|[^yy] alone."""
+    if sum(map(bool, map(_ALL_BUT_ONE.match, branches))) > 1:
+        branches = [_ALL_BUT_ONE.sub(_twice, branch) for branch in branches]
+    return "|".join(branches)
+
+
+def _twice(match: re.Match[str]) -> str:
+    before, char, after = match.groups()
+    again = "\\" + char if char in "&|~-^" else char
+    return f"{before}[^{char}{again}]{after}"
+
+
 def _is_bare(one: str) -> bool:
     """Whether it is the members of a class, or these in brackets: neither negated nor a group."""
-    return not one.startswith(("[^", "(?:"))
+    return not one.startswith(("[^", "(?:", "(?>"))
 
 
 def _complement(one: str) -> str:

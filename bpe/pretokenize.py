@@ -1,6 +1,6 @@
 """text -> pieces: normalize, then split by the family's regex, one step after the other.
 
-No merge crosses the border of a piece. The regexes are the files' own, in Oniguruma's syntax; the
+No merge crosses the border of a piece. The regexes are the files' own, in the common syntax; the
 `regex` package reads it, and twin.py makes a faster form for the standard library's `re`. Blind
 spot: it does not know the vocabulary, nor added tokens (added.py).
 """

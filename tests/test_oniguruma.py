@@ -76,6 +76,10 @@ def test_what_gguf_files_name_can_be_saved(pre):
         ("[^a[b&]&c]+", "xa&bcy", ["x", "a&bc", "y"]),
         (r"[\s&&[^\n]]+", "a \t\n b", ["a", " \t", "\n", " ", "b"]),
         (r"[^\s\S]|[^\d\D]", "a 1\n", ["a 1\n"]),
+        ("a(?:[^x]|(?:[^y]))", "axayaz", ["ax", "ay", "az"]),
+        (r"a(?:[^\n]|[^\]]{1}|b)", "a\na]", ["a\n", "a]"]),
+        ("a(?:[^&]|[^-]|[^^])", "a&a-a^", ["a&", "a-", "a^"]),
+        ("[[(?:a]b]+|x", "y(?:ab)x", ["y", "(?:ab", ")", "x"]),
     ],
 )
 def test_pieces_are_the_peers(pattern, text, expected):
@@ -127,6 +131,7 @@ def test_an_empty_match_takes_part_in_joining():
         ("(a", r"a \( without its \)"),
         ("[a", r"a \[ without its \]"),
         ("a\\", "at its end"),
+        ("(" * 9999 + ")" * 9999, "too many groups within groups"),
     ],
 )
 def test_what_engines_read_differently_is_named(pattern, found):

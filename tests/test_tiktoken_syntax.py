@@ -103,6 +103,7 @@ PIECES = [  # pattern, text, the matches
     ("[a-d--b&&b-c]+", "abcd", ["c"]),
     ("[^a&&b]+", "abc", ["abc"]),
     ("[a&&^]|[a-c&&^b]", "ab^", ["b"]),
+    ("[a-z&&^-b]+", "abc^", ["ab"]),
     ("[^[^a]]", "ab", ["a"]),
     ("[[^x]&[^y]&]+", "a&b", ["a&b"]),
     (r"[\w&&[^\d]]+", "a1b", ["a", "b"]),
@@ -222,6 +223,12 @@ def test_the_saved_file_splits_as_training_did(pattern, tmp_path):
     for text in texts:
         split = [byte_level.decode([p]) for p, _ in theirs.pre_tokenizer.pre_tokenize_str(text)]
         assert split == bpe.split_pieces(text, pattern=pattern)
+
+
+def test_a_character_in_two_parts_of_a_class_is_not_tried_twice():
+    """Else a search that fails would take 2 ** 60 steps."""
+    common = from_tiktoken_syntax(r"[a\W\H\PN]+$")
+    assert list(regex.finditer(common, "-" * 60 + "1", timeout=10)) == []
 
 
 @pytest.mark.parametrize("pattern", PATTERNS.values())
