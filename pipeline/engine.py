@@ -1,6 +1,6 @@
 """prompt or messages -> a stream of Chunk(text, id, finish_reason): tokenizer and model joined.
 
-    ids --model--> id --tokenizer--> text --thinking--> reasoning | answer --stops--> Chunk
+    text, messages --tokenizer--> ids --model--> id --Composer--> Chunk
 
 The stream pulls: nothing is computed before it is asked for, and who stops asking stops the model.
 Blind spot: it does not know terminals, flags or where models come from.
@@ -8,122 +8,25 @@ Blind spot: it does not know terminals, flags or where models come from.
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import bpe
 import model
+from model.weights.files import read_json
 from model.weights.gguf import GGUF
 from pipeline import thinking
+from pipeline.chunks import Answer, Chunk, Composer
+from pipeline.sampling import Generation, Sampling
+from pipeline.statistics import Statistics, timed
 from pipeline.stops import StopTexts
 from pipeline.thinking import ThinkingSplitter
 
 # Texts of tokens that end an answer, for GGUF files: their metadata names only one of them.
 END_TOKENS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>")
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How the next id is drawn. temperature 0 is greedy; None means what the model's files say.
-
-    Raises ValueError for a value outside its range.
-    """
-
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    repetition_penalty: float | None = None
-
-    def __post_init__(self) -> None:
-        self.sampler()
-        self.processors()
-
-    def or_else(self, defaults: Sampling) -> Sampling:
-        """These choices, and the defaults where none was made."""
-        return Sampling(**(defaults._made() | self._made()))
-
-    def another(self, number: int = 1) -> Sampling:
-        """The same for another text: with a seed, draws of its own."""
-        return self if self.seed is None else replace(self, seed=(self.seed + number) % 2**64)
-
-    def sampler(self) -> Callable[[Any], Any]:
-        """The function logits -> id for these choices; unmade ones are greedy and unlimited."""
-        choices = {"temperature": 0.0} | self._made()
-        choices.pop("repetition_penalty", None)
-        return model.make_sampler(**choices)
-
-    def processors(self) -> list[Callable[..., Any]]:
-        """What changes the logits before the sampler: the penalty, where there is one."""
-        penalty = 1.0 if self.repetition_penalty is None else self.repetition_penalty
-        return model.make_processors(repetition_penalty=penalty)
-
-    def _made(self) -> dict[str, Any]:
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A piece of the answer. text may be empty; finish_reason, on the last, is "stop" or "length".
-
-    id is the one that was generated, None where the end of the allowed length only flushes text.
-    reasoning is what it adds to the thinking, which is no part of the answer. token: the id with
-    its log-probability and the likeliest others, where they were asked for.
-    """
-
-    text: str
-    id: int | None = None
-    finish_reason: str | None = None
-    reasoning: str = ""
-    token: model.Token | None = None
-
-
-@dataclass(frozen=True)
-class Answer:
-    """All chunks of an answer as one: see Engine.collect.
-
-    ids: what text and reasoning were decoded from, so without the id that stopped.
-    tokens: for each of these its log-probabilities, None where none were asked for.
-    """
-
-    text: str
-    reasoning: str
-    ids: list[int]
-    tokens: list[model.Token | None]
-    finish_reason: str | None
-
-
-@dataclass
-class Statistics:
-    """What one answer cost; filled while it is streamed. Times are wall clock."""
-
-    num_prompt_tokens: int = 0
-    num_generated_tokens: int = 0  # the one that stops included
-    prefill_seconds: float = 0.0  # also the time to the first token
-    decode_seconds: float = 0.0
-    num_cached_tokens: int = 0  # of the prompt, not read again
-    num_reasoning_tokens: int = 0  # of those generated: between <think> and </think>
-
-    @property
-    def prefill_tokens_per_second(self) -> float:
-        """Of the tokens that had to be read."""
-        return _rate(self.num_prompt_tokens - self.num_cached_tokens, self.prefill_seconds)
-
-    @property
-    def decode_tokens_per_second(self) -> float:
-        """Of the tokens after the first: the first comes out of the prefill."""
-        return _rate(self.num_generated_tokens - 1, self.decode_seconds)
-
-
-def _rate(count: int, seconds: float) -> float:
-    return count / seconds if seconds > 0 and count > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -133,7 +36,7 @@ class Engine:
     tokenizer: bpe.Tokenizer
     model: model.Transformer
     stop_ids: frozenset[int]
-    sampling: Sampling = Sampling()  # the model's own defaults
+    sampling: Sampling = field(default_factory=Sampling)  # the model's own defaults
     max_context: int | None = None  # None: all that the model has
 
     @classmethod
@@ -153,7 +56,7 @@ class Engine:
         path = Path(path)
         _check_kind(path)
         tokenizer = _load_tokenizer(path)
-        generation = _Generation.read(path / "generation_config.json")  # before the long part
+        generation = Generation.read(path / "generation_config.json")  # before the long part
         transformer = model.load(path, dtype=dtype, quantized=quantized, force=force)
         _check_pair(tokenizer, transformer, path)
         stop_ids = generation.eos_ids | {*transformer.config.eos_token_ids}
@@ -327,7 +230,7 @@ class _Run:
         """The ids that follow those so far, nothing computed yet."""
         options = {**self.options, **options}
         generated = self.generate(self.ids, max_tokens=self.num_left, **options)
-        return _timed(generated, self.statistics)
+        return timed(generated, self.statistics)
 
     def chunks(self, generated: Iterator[int | model.Token]) -> Iterator[Chunk]:
         """A chunk for each id, up to one with a finish_reason."""
@@ -355,82 +258,6 @@ class _Run:
             return
         sampler = self.sampling.another().sampler()  # whatever was drawn ahead of the last id
         yield from self.chunks(self.start(sampler=sampler))
-
-
-class Composer:
-    """The ids of one answer in, a Chunk for each out."""
-
-    def __init__(
-        self,
-        text: bpe.tokenizer.Stream,
-        stops: StopTexts,
-        splitter: ThinkingSplitter | None,
-        stop_ids: frozenset[int],
-        think_budget: int | None = None,
-    ) -> None:
-        self._text, self._stops, self._splitter = text, stops, splitter
-        self._stop_ids = stop_ids
-        self._think_budget = think_budget  # the most ids of reasoning
-        self.num_reasoning_tokens = 0
-
-    @property
-    def is_thinking(self) -> bool:
-        """Whether the ids so far end inside the reasoning."""
-        return self._splitter is not None and self._splitter.is_thinking
-
-    @property
-    def is_budget_spent(self) -> bool:
-        """Whether the reasoning is open still and must be closed now."""
-        budget = self._think_budget
-        return budget is not None and self.is_thinking and self.num_reasoning_tokens >= budget
-
-    def push(self, one: int | model.Token) -> Chunk:
-        """The next id; with a finish_reason where it, or a stop text, ends the answer."""
-        id, token = (one.id, one) if isinstance(one, model.Token) else (one, None)
-        if id in self._stop_ids:
-            return self.finish("stop", id, token)
-        was_thinking = self.is_thinking
-        reasoning, text = self._split(self._text.push(id))
-        self.num_reasoning_tokens += was_thinking and self.is_thinking  # not the tags themselves
-        text = self._stops.push(text)
-        return Chunk(text, id, "stop" if self._stops.is_found else None, reasoning, token)
-
-    def close_thinking(self, closing: Sequence[int]) -> list[Chunk]:
-        """The ids that end the reasoning in the model's stead; they are no part of it."""
-        num_reasoning_tokens, self._think_budget = self.num_reasoning_tokens, None
-        chunks = [self.push(id) for id in closing]
-        self.num_reasoning_tokens = num_reasoning_tokens
-        return chunks
-
-    def finish(self, reason: str, id: int | None = None, token: model.Token | None = None) -> Chunk:
-        """The end: all that was held back."""
-        reasoning, text = self._split(self._text.finish())
-        if self._splitter:
-            last_reasoning, last_text = self._splitter.finish()
-            reasoning, text = reasoning + last_reasoning, text + last_text
-        text = self._stops.push(text)
-        if self._stops.is_found:
-            return Chunk(text, id, "stop", reasoning, token)
-        return Chunk(text + self._stops.finish(), id, reason, reasoning, token)
-
-    def _split(self, text: str) -> tuple[str, str]:
-        return self._splitter.push(text) if self._splitter else ("", text)
-
-
-def _timed(
-    generated: Iterator[int | model.Token], statistics: Statistics
-) -> Iterator[int | model.Token]:
-    """The same ids; statistics is up to date whenever one is given out."""
-    last = time.perf_counter()
-    for one in generated:
-        now = time.perf_counter()
-        if statistics.num_generated_tokens:
-            statistics.decode_seconds += now - last
-        else:
-            statistics.prefill_seconds = now - last
-        last = now
-        statistics.num_generated_tokens += 1
-        yield one
 
 
 # --- what Engine.load checks ---------------------------------------------------------------------
@@ -470,7 +297,7 @@ def _check_architecture(path: Path) -> None:
         gguf = GGUF(path)
         model.Config.from_gguf(gguf.metadata, {name: t.shape for name, t in gguf.tensors.items()})
     else:
-        model.Config.from_dict(_read_object(path / "config.json"))
+        model.Config.from_dict(read_json(path / "config.json"))
 
 
 def _named_ends(tokenizer: bpe.Tokenizer, names: Sequence[str]) -> frozenset[int]:
@@ -487,61 +314,3 @@ def _check_pair(tokenizer: bpe.Tokenizer, transformer: model.Transformer, path: 
             f"{path}: the tokenizer has ids up to {tokenizer.vocab_size - 1} but the model's "
             f"embedding only {num_rows} rows, so they do not belong together"
         )
-
-
-# --- generation_config.json ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Generation:
-    """What generation_config.json says that we honour. Greedy unless it says do_sample."""
-
-    eos_ids: frozenset[int] = frozenset()
-    sampling: Sampling = Sampling(temperature=0.0)
-
-    @classmethod
-    def read(cls, file: Path) -> _Generation:
-        """The file's wishes, none where it doesn't exist; ValueError names what makes no sense."""
-        if not file.exists():
-            return cls()
-        raw = _read_object(file)
-        try:
-            eos_ids = _eos_ids(raw.get("eos_token_id"))
-            penalty = Sampling(repetition_penalty=_typed(raw, "repetition_penalty", int, float))
-            if not _typed(raw, "do_sample", bool):
-                return cls(eos_ids, penalty.or_else(Sampling(temperature=0.0)))
-            wanted = Sampling(
-                temperature=_typed(raw, "temperature", int, float),
-                top_p=_typed(raw, "top_p", int, float),
-                top_k=_typed(raw, "top_k", int),
-                min_p=_typed(raw, "min_p", int, float),
-            )
-            return cls(eos_ids, penalty.or_else(wanted).or_else(Sampling(temperature=1.0)))
-        except ValueError as error:
-            raise ValueError(f"{file}: {error}") from error
-
-
-def _eos_ids(value: Any) -> frozenset[int]:
-    """An id, a list of ids, or null."""
-    ids = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(type(id) is int for id in ids):
-        raise ValueError(f"eos_token_id must be an id or a list of ids, found {value!r}")
-    return frozenset(ids)
-
-
-def _typed(raw: Mapping[str, Any], name: str, *types: type) -> Any:
-    """raw[name] if it has one of the types, None if it is null or absent."""
-    value = raw.get(name)
-    if value is not None and type(value) not in types:
-        raise ValueError(f"{name} must be {types[-1].__name__} or null, found {value!r}")
-    return value
-
-
-def _read_object(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_bytes())
-    except ValueError as error:  # bad JSON or bad UTF-8
-        raise ValueError(f"{file} is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{file} must hold a JSON object, found a {type(content).__name__}")
-    return content

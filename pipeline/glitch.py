@@ -15,7 +15,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from pipeline.engine import Engine, Sampling
+from pipeline.engine import Engine
+from pipeline.sampling import Sampling
 
 UNUSED_BYTES = (0xC0, 0xC1, *range(0xF5, 0x100))  # in no UTF-8 text
 EXAMPLES = ("apple", " river", "7", "Hello")  # repeated in the prompt before the token's turn

@@ -33,7 +33,9 @@ from pipeline.commands.terminal import (
 
 if TYPE_CHECKING:
     from model import Session
-    from pipeline.engine import Answer, Chunk, Engine, Statistics
+    from pipeline.chunks import Answer, Chunk
+    from pipeline.engine import Engine
+    from pipeline.statistics import Statistics
 
 FAILED, INTERRUPTED, CLOSED_PIPE = 1, 130, 141  # exit codes
 COMMANDS = {  # name -> its module, with make_parser and run
@@ -112,7 +114,7 @@ def answer_once(options: argparse.Namespace) -> int:
     engine, load_seconds = loading.load_engine(options)
     draft, session = loading.load_draft(engine, options), loading.load_session(engine, options)
 
-    from pipeline.engine import Statistics
+    from pipeline.statistics import Statistics
 
     ids, is_raw = _encode(engine, prompt, options)
     statistics = Statistics()
@@ -210,7 +212,7 @@ def _encode(engine: Engine, prompt: str, options: argparse.Namespace) -> tuple[l
 
 def _prefilled(chunks: Iterator[Chunk], prefill: str | None) -> Iterator[Chunk]:
     """The chunks after one that brings what the answer begins with."""
-    from pipeline.engine import Chunk
+    from pipeline.chunks import Chunk
 
     if prefill:
         yield Chunk(prefill)

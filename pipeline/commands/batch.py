@@ -27,7 +27,9 @@ from pipeline.commands import terminal
 from pipeline.commands.options import USAGE
 
 if TYPE_CHECKING:
-    from pipeline.engine import Chunk, Composer, Engine, Sampling
+    from pipeline.chunks import Chunk, Composer
+    from pipeline.engine import Engine
+    from pipeline.sampling import Sampling
 
 HEADER = b'{"batch": '  # how a file of answers so far begins
 WAITING = 2  # prompts in line for each that runs: enough that no place is ever empty
@@ -294,7 +296,7 @@ def _answers(
 
 def _start(engine: Engine, request: Request, options: argparse.Namespace) -> _Running:
     """A request before its first id. Raises ValueError or TypeError for what it asks."""
-    from pipeline.engine import Sampling
+    from pipeline.sampling import Sampling
 
     ids, budget = _encode(engine, request, options), request.think_budget
     budget = None if options.raw else options.think_budget if budget is None else budget

@@ -23,7 +23,10 @@ from pipeline.commands.answer import printed, why_it_ended
 from pipeline.conversation import Conversation
 
 if TYPE_CHECKING:
-    from pipeline.engine import Chunk, Engine, Sampling, Statistics
+    from pipeline.chunks import Chunk
+    from pipeline.engine import Engine
+    from pipeline.sampling import Sampling
+    from pipeline.statistics import Statistics
 
 PROMPT, MORE = ">>> ", "... "
 QUOTES = '"""'  # around a message of several lines
@@ -295,7 +298,7 @@ class _Chat:
         """Answer the last message. Where that fails before anything is said, nothing has changed;
         else what was said is kept, also after Ctrl-C or an error.
         """
-        from pipeline.engine import Statistics
+        from pipeline.statistics import Statistics
 
         statistics = Statistics()
         try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pipeline.commands.terminal import say
 
 if TYPE_CHECKING:
-    from pipeline.engine import Sampling
+    from pipeline.sampling import Sampling
 
 USAGE = 2  # exit code
 DTYPES = ("float32", "bfloat16", "float16")
@@ -158,7 +158,7 @@ def add_loudness(parser: Parser) -> None:
 
 def sampling_of(options: argparse.Namespace) -> Sampling:
     """The options of add_answer that say how ids are drawn."""
-    from pipeline.engine import Sampling
+    from pipeline.sampling import Sampling
 
     return Sampling(
         options.temp,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from pipeline.engine import Chunk
+    from pipeline.chunks import Chunk
 
 ERASE_LINE = "\x1b[K"  # from the cursor to the line's end
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"

@@ -12,7 +12,10 @@ from tiny import TINY_CHAT_TEMPLATE
 
 import model
 from model.weights.gguf import GGUF
-from pipeline.engine import Chunk, Engine, Sampling, Statistics
+from pipeline.chunks import Chunk
+from pipeline.engine import Engine
+from pipeline.sampling import Sampling
+from pipeline.statistics import Statistics
 from tests.model.weights.test_gguf import floats, write_gguf, write_model
 
 ASK = [{"role": "user", "content": "The capital of France?"}]
@@ -262,7 +265,9 @@ def test_choices_out_of_range_are_refused_at_the_door(choice):
 
 def test_statistics_by_a_clock_that_we_set(engine, scripted, monkeypatch):
     ticks = iter([10.0, 10.5, 10.75, 11.25])  # start, then each id
-    monkeypatch.setattr("pipeline.engine.time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    monkeypatch.setattr(
+        "pipeline.statistics.time", SimpleNamespace(perf_counter=lambda: next(ticks))
+    )
     monkeypatch.setattr(model, "generate", lambda m, prompt, **options: iter([70, 71, 2, 72]))
     statistics = Statistics()
     for _ in engine.stream([5, 6, 7, 8], statistics=statistics):

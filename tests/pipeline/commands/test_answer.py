@@ -21,8 +21,9 @@ import pytest
 from paths import ROOT
 
 import bpe
+from pipeline.chunks import Chunk
 from pipeline.commands import answer
-from pipeline.engine import Chunk, Engine
+from pipeline.engine import Engine
 from tests.model.weights.test_gguf import MXFP4, write_gguf
 
 STATISTICS = re.compile(
@@ -671,7 +672,7 @@ def test_the_reasoning_is_on_stderr_and_the_answer_alone_on_stdout(capfd):
 def test_the_reasoning_is_dimmed_on_terminals_that_can(environment, shown):
     script = """
 from pipeline.commands.answer import printed
-from pipeline.engine import Chunk
+from pipeline.chunks import Chunk
 list(printed(iter([Chunk("", 1, None, "Hm."), Chunk("Yes", 1)])))
 """
     ours, theirs = pty.openpty()

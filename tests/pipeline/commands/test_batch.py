@@ -11,7 +11,9 @@ import pytest
 from tiny import TINY_CHAT_TEMPLATE
 
 from pipeline.commands import answer, batch
-from pipeline.engine import Engine, Sampling, Statistics
+from pipeline.engine import Engine
+from pipeline.sampling import Sampling
+from pipeline.statistics import Statistics
 from tests.pipeline.commands.test_answer import ENVIRONMENT, ROOT, hear_signals, run  # noqa: F401  (a fixture)
 from tests.pipeline.test_engine import widen
 
