@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.commands.options import why_no_file
+from pipeline.files import why_no_file
 
 FORMAT = "bytepair chat 1"
 ROLES = ("user", "assistant")

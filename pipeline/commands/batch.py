@@ -1,22 +1,15 @@
 """prompts.jsonl -> answers.jsonl: many prompts answered together, each line once.
 
-Finished answers go to OUT.part at once, in whatever order they are done; when all are there they
-become OUT, in the order of the prompts. So a run that was interrupted goes on from OUT.part, and
-OUT is never half a file.
-
 Blind spot: it does not know how prompts share a step; model.Batch does.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
-import hashlib
-import json
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.commands import options as given
 from pipeline.commands import terminal
+from pipeline.commands.batch_records import InOrder, Journal
+from pipeline.commands.batch_requests import CHOICES, Request, digest
 from pipeline.commands.options import USAGE
 
 if TYPE_CHECKING:
@@ -31,15 +26,13 @@ if TYPE_CHECKING:
     from pipeline.engine import Engine
     from pipeline.sampling import Sampling
 
-HEADER = b'{"batch": '  # how a file of answers so far begins
 WAITING = 2  # prompts in line for each that runs: enough that no place is ever empty
-CHOICES = ("temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalty")
 
 
-def make_parser() -> given.Parser:
+def make_parser(prog: str = "python -m pipeline batch") -> given.Parser:
     """The options of python -m pipeline batch."""
     parser = given.Parser(
-        prog="python -m pipeline batch",
+        prog=prog,
         description="Answer many prompts together. A line of the input is a JSON text, or an "
         'object with "prompt" or "messages" and, where wished, "id", "system", "max_tokens", '
         '"stop", "think_budget", '
@@ -61,89 +54,6 @@ def make_parser() -> given.Parser:
     return parser
 
 
-@dataclass(frozen=True)
-class Request:
-    """A line of the input, checked. number: of the line, from 1. digest: of its text."""
-
-    number: int
-    digest: str
-    messages: list[Mapping[str, Any]]
-    id: Any = None
-    max_tokens: int | None = None
-    think_budget: int | None = None
-    stop: list[str] = field(default_factory=list)
-    choices: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, number: int, line: bytes) -> Request:
-        """Raises ValueError with what is wrong with the line."""
-        content = json.loads(_decoded(line))
-        content = {"prompt": content} if isinstance(content, str) else content
-        if not isinstance(content, dict):
-            raise ValueError(f"it is a JSON {type(content).__name__}, not an object or a text")
-        if not given.is_unicode(json.dumps(content, ensure_ascii=False)):
-            raise ValueError("it holds a lone surrogate, which is half a character")
-        stop = content.get("stop") or []
-        if not isinstance(stop, str | list):
-            raise ValueError(f"stop must be a text or a list of texts, found {stop!r}")
-        return cls(
-            number=number,
-            digest=_digest(line),
-            messages=_messages(content),
-            id=content.get("id"),
-            max_tokens=_whole_number(content, "max_tokens", 1),
-            think_budget=_whole_number(content, "think_budget", 0),
-            stop=[stop] if isinstance(stop, str) else stop,
-            choices=_choices(content),
-        )
-
-
-def _messages(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    if "messages" in content:
-        messages = content["messages"]
-        if not (isinstance(messages, list) and messages) or not all(
-            isinstance(message, dict) for message in messages
-        ):
-            raise ValueError('messages must be a non-empty list of {"role": ..., "content": ...}')
-        return messages
-    prompt, system = content.get("prompt"), content.get("system")
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise ValueError('it has neither "messages" nor a "prompt" with some text')
-    if not isinstance(system, str | None):
-        raise ValueError(f"system must be a text, found {system!r}")
-    first = [] if system is None else [{"role": "system", "content": system}]
-    return [*first, {"role": "user", "content": prompt}]
-
-
-def _decoded(line: bytes) -> str:
-    try:
-        return line.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"it is not UTF-8 at byte {error.start}") from error
-
-
-def _choices(content: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: content[name] for name in CHOICES if content.get(name) is not None}
-    for name, value in found.items():
-        if type(value) not in (int, float):
-            raise ValueError(f"{name} must be a number, found {value!r}")
-    return found
-
-
-def _whole_number(content: Mapping[str, Any], name: str, low: int) -> int | None:
-    value = content.get(name)
-    if value is not None and (type(value) is not int or value < low):
-        raise ValueError(f"{name} must be a whole number from {low} up, found {value!r}")
-    return value
-
-
-def _digest(line: bytes) -> str:
-    return hashlib.sha256(line.strip()).hexdigest()[:16]
-
-
-# --- the run -------------------------------------------------------------------------------------
-
-
 def run(options: argparse.Namespace) -> int:
     """Answer all lines; 1 where some had to be skipped."""
     if why := given.why_not_raw(options):
@@ -156,9 +66,9 @@ def run(options: argparse.Namespace) -> int:
         )
         return USAGE
     numbers = [number for number, _ in lines]
-    sink = _Journal(options.output, options) if options.output else _InOrder()
+    sink = Journal(options.output, options) if options.output else InOrder()
     with closing(sink):
-        requests = [_parse(*line) for line in lines if sink.done.get(line[0]) != _digest(line[1])]
+        requests = [_parse(*line) for line in lines if sink.done.get(line[0]) != digest(line[1])]
         if len(requests) < len(lines) and not options.quiet:
             terminal.say(f"going on: {len(lines) - len(requests)} of {len(lines)} are done already")
         num_skipped = requests.count(None)
@@ -201,7 +111,7 @@ def _report(number: int, error: Exception) -> None:
     terminal.say(f"line {number} is skipped: {terminal.one_line(error)}")
 
 
-def _answer_all(todo: list[Request], sink: _Journal | _InOrder, options: argparse.Namespace) -> int:
+def _answer_all(todo: list[Request], sink: Journal | InOrder, options: argparse.Namespace) -> int:
     """Answer them into the sink; -> how many had to be skipped."""
     from pipeline.commands import loading
 
@@ -351,126 +261,6 @@ def _record(engine: Engine, own: _Running) -> dict[str, Any]:
         "reasoning_tokens": own.composer.num_reasoning_tokens,
     }
     return record | {"finish_reason": answer.finish_reason, "usage": usage}
-
-
-# --- where answers go ----------------------------------------------------------------------------
-
-
-class _InOrder:
-    """Records -> stdout, each as soon as all before it are out. It can't be gone on with."""
-
-    def __init__(self) -> None:
-        sys.stdout.reconfigure(encoding="utf-8")
-        self.done: dict[int, str] = {}  # line number -> digest
-        self._records: dict[int, dict[str, Any] | None] = {}
-        self._numbers: deque[int] = deque()  # of the lines that aren't out
-
-    def begin(self, numbers: list[int]) -> None:
-        """The lines that will be put, in their order."""
-        self._numbers.extend(numbers)
-
-    def put(self, request: Request, record: dict[str, Any] | None) -> None:
-        self._records[request.number] = record
-        while self._numbers and self._numbers[0] in self._records:
-            self._write_next()
-
-    def finish(self, numbers: list[int]) -> None:
-        pass
-
-    def close(self) -> None:
-        """Also those that were done when an interruption came before their turn."""
-        while self._numbers:
-            self._write_next()
-
-    def _write_next(self) -> None:
-        record = self._records.get(self._numbers[0])
-        if record:
-            sys.stdout.write(_line(record).decode())
-        self._numbers.popleft()  # only now that it is on its way
-        sys.stdout.flush()
-
-
-class _Journal:
-    """Records -> OUT.part in the order of completion, at the end OUT in the order of the lines."""
-
-    def __init__(self, path: Path, options: argparse.Namespace) -> None:
-        """Raises ValueError where OUT.part is of a run with other options, or in use."""
-        self._path, self._part = path, path.with_name(path.name + ".part")
-        self._file = self._part.open("ab+")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.close()
-            raise ValueError(
-                f"another run is writing to {self._part}; wait for it to end, or stop it"
-            ) from None
-        header = {"batch": _digest(json.dumps(_settings(options)).encode())}
-        self._records = self._read(header)
-        self.done = {number: record["digest"] for number, record in self._records.items()}
-
-    def begin(self, numbers: list[int]) -> None:
-        pass
-
-    def put(self, request: Request, record: dict[str, Any] | None) -> None:
-        """Write a record so that an interruption doesn't lose it."""
-        if record:
-            self._records[request.number] = {"digest": request.digest} | record
-            self._append(self._records[request.number])
-
-    def finish(self, numbers: list[int]) -> None:
-        """Make OUT of the records, in the order of the lines."""
-        kept = [self._records[number] for number in numbers if number in self._records]
-        records = [{n: v for n, v in record.items() if n != "digest"} for record in kept]
-        from bpe.whole import whole_file
-
-        with whole_file(self._path) as temporary:
-            temporary.write_bytes(b"".join(map(_line, records)))
-        self._part.unlink()
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _read(self, header: dict[str, str]) -> dict[int, dict[str, Any]]:
-        """The records there; the end of a line that was cut short is dropped from the file."""
-        self._file.seek(0)
-        content = self._file.read()
-        if not (content.startswith(HEADER) or HEADER.startswith(content)):
-            raise ValueError(self._foreign())
-        whole = content.rpartition(b"\n")
-        try:
-            found = [json.loads(line) for line in whole[0].split(b"\n") if line]
-            records = {record["line"]: record for record in found[1:] if record["digest"]}
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(self._foreign()) from error
-        self._file.truncate(len(whole[0]) + len(whole[1]))
-        if not found:
-            self._append(header)
-        elif found[0] != header:
-            raise ValueError(
-                f"{self._part} was begun by a run with other options; repeat those to go on with "
-                "it, or remove it to begin anew"
-            )
-        return records
-
-    def _foreign(self) -> str:
-        return (
-            f"{self._part} is damaged, or no file of this command, whose answers so far would be "
-            "there; remove it, or pass another file with -o"
-        )
-
-    def _append(self, record: Mapping[str, Any]) -> None:
-        self._file.write(_line(record))
-        self._file.flush()
-
-
-def _line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
-
-
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Those options that answers depend on."""
-    apart = ("prompts", "output", "rows", "quiet", "verbose", "force")
-    return {name: value for name, value in sorted(vars(options).items()) if name not in apart}
 
 
 # --- progress ------------------------------------------------------------------------------------

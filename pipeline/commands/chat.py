@@ -58,10 +58,10 @@ SETTINGS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def make_parser() -> given.Parser:
+def make_parser(prog: str = "python -m pipeline chat") -> given.Parser:
     """The options of python -m pipeline chat."""
     parser = given.Parser(
-        prog="python -m pipeline chat",
+        prog=prog,
         description="Talk with a local language model; /help lists what can be said besides.",
         epilog=given.SAMPLING,
     )
@@ -80,8 +80,8 @@ def run(options: argparse.Namespace) -> int:
     engine, _ = loading.load_engine(options)
     if not engine.has_chat_template:
         raise ValueError(
-            "this model has no chat template, so it can't hold a conversation; python -m pipeline "
-            "--raw continues texts with it"
+            "this model has no chat template, so it can't hold a conversation; without chat, --raw "
+            "continues texts with it"
         )
     options.prompt_cache = None
     chat = _Chat(engine, options, loading.load_draft(engine, options))

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pipeline.glitch import Candidate
 
 
-def make_parser() -> Parser:
+def make_parser(prog: str = "python -m pipeline glitch") -> Parser:
     """The options of python -m pipeline glitch; errors leave with exit code 2."""
     parser = Parser(
-        prog="python -m pipeline glitch",
+        prog=prog,
         description="Tokens that a model has hardly been trained on: its embedding's rows for them "
         "look like those of ids that are known to be unused.",
     )

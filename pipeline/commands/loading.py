@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import source
-from pipeline.commands import options as given
 from pipeline.commands import terminal
+from pipeline.files import why_no_file
 
 if TYPE_CHECKING:
     import argparse
@@ -87,7 +87,7 @@ def load_session(engine: Engine, options: argparse.Namespace) -> model.Session:
 
 def _check_place(path: Path) -> None:
     """ValueError where a file can't be kept, before an answer is made for it."""
-    if why := given.why_no_file(path):
+    if why := why_no_file(path):
         raise ValueError(why)
     try:
         with tempfile.TemporaryFile(dir=path.parent):

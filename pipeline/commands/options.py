@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.commands.terminal import say
+from pipeline.files import why_no_file
 
 if TYPE_CHECKING:
     from pipeline.sampling import Sampling
@@ -240,15 +241,6 @@ def new_file(name: str) -> Path:
     if why := why_no_file(path):
         raise argparse.ArgumentTypeError(why)
     return path
-
-
-def why_no_file(path: Path) -> str | None:
-    """What is wrong with a place for a file, if it is plain before anything is done."""
-    if path.is_dir():
-        return f"{path} is a directory; name a file"
-    if not path.parent.is_dir():
-        return f"{path.parent} is no directory, so {path.name} can't be put there"
-    return None
 
 
 def is_unicode(argument: str) -> bool:

@@ -16,7 +16,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from pipeline.commands.options import USAGE, Parser, new_file
+from pipeline.commands.figures import milliseconds, quoted, size, visible
+from pipeline.commands.options import DTYPES, USAGE, Parser, integer, new_file
 from pipeline.commands.terminal import say
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ BAR = 20  # characters that stand for a probability of 1
 WIDTH = 96
 
 
-def make_parser() -> Parser:
+def make_parser(prog: str = "python -m pipeline trace") -> Parser:
     """The options of python -m pipeline trace; its errors leave with exit code 2."""
     parser = Parser(
-        prog="python -m pipeline trace",
+        prog=prog,
         description="Walk a text through the machine: pieces, ids, the template, each step's "
         "likeliest tokens, time and bytes.",
         epilog="Without --chat the text is continued as it stands. Each step takes the likeliest "
@@ -39,9 +40,9 @@ def make_parser() -> Parser:
     add("text", help="what to walk through; - reads it from stdin")
     add("--model", metavar="MODEL", help="directory, .gguf file or Hub id (default: Qwen3-0.6B)")
     add("--chat", action="store_true", help="put the text into the model's chat template")
-    add("--max-tokens", type=_positive, default=8, metavar="N", help="steps (default: 8)")
-    add("--top", type=_positive, default=5, metavar="N", help="candidates a step (default: 5)")
-    add("--dtype", choices=("float32", "bfloat16", "float16"), help="of the weights")
+    add("--max-tokens", type=integer(1), default=8, metavar="N", help="steps (default: 8)")
+    add("--top", type=integer(1), default=5, metavar="N", help="candidates a step (default: 5)")
+    add("--dtype", choices=DTYPES, help="of the weights")
     add("--json", action="store_true", help="print one JSON object")
     add("--html", type=new_file, metavar="FILE", help="write a page that needs nothing but itself")
     return parser
@@ -55,12 +56,6 @@ def run(options: argparse.Namespace) -> int:
         return USAGE
     _show(_trace(text, options), options)
     return 0
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"it is {text!r}, but must be a whole number from 1 up")
-    return int(text)
 
 
 def _read(text: str) -> str:
@@ -193,45 +188,6 @@ def _wrapped(words: Iterator[str]) -> Iterator[str]:
             line = "  "
         line += f" {word}"
     yield line
-
-
-def visible(text: str) -> str:
-    """
-    >>> visible("a b\\n\\x1b"), visible("é")
-    ('a b\\\\n\\\\x1b', 'é')
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def quoted(text: str) -> str:
-    """
-    >>> print(quoted('."'))
-    ".\\""
-    """
-    shown = visible(text).replace('"', '\\"')
-    return f'"{shown}"'
-
-
-def milliseconds(seconds: float) -> str:
-    """
-    >>> milliseconds(0.0523), milliseconds(0.00002), milliseconds(2.5)
-    ('52.3 ms', '0.02 ms', '2500 ms')
-    """
-    value = 1000 * seconds
-    return f"{value:.{0 if value >= 100 else 1 if value >= 1 else 2}f} ms"
-
-
-def size(num_bytes: float) -> str:
-    """
-    >>> size(24), size(98_362_432), size(2_100_000_000)
-    ('24 B', '98.4 MB', '2.10 GB')
-    """
-    if num_bytes < 1000:
-        return f"{num_bytes:.0f} B"
-    for unit, name, digits in ((1e9, "GB", 2), (1e6, "MB", 1), (1e3, "kB", 1)):
-        if num_bytes >= unit:
-            return f"{num_bytes / unit:.{digits}f} {name}"
-    raise AssertionError(num_bytes)
 
 
 def _plural(count: int, noun: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from pipeline.commands.trace import milliseconds, size, visible
+from pipeline.commands.figures import milliseconds, size, visible
 from pipeline.trace import Candidate, Shown, Stage, Step, Trace
 
 STYLE = """

@@ -173,7 +173,7 @@ def test_bytes_that_are_no_text_are_a_bad_line(ask, tmp_path):
 
 def interrupted(monkeypatch, after):
     """Let Ctrl-C come once so many answers are written."""
-    put = batch._Journal.put
+    put = batch.Journal.put
 
     def put_and_stop(self, request, record):
         put(self, request, record)
@@ -182,7 +182,7 @@ def interrupted(monkeypatch, after):
             raise KeyboardInterrupt
 
     put_and_stop.num_written = 0
-    monkeypatch.setattr(batch._Journal, "put", put_and_stop)
+    monkeypatch.setattr(batch.Journal, "put", put_and_stop)
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(ask, prompts, tmp_path, monkeypatch):
@@ -203,9 +203,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped(ask, prompts, tmp_path, mon
     kept = part.read_bytes()
     assert len(records(kept.decode())) == 1 + 4
     answered = []
-    put = batch._Journal.put
+    put = batch.Journal.put
     monkeypatch.setattr(
-        batch._Journal, "put", lambda s, q, r: (answered.append(q.number), put(s, q, r))
+        batch.Journal, "put", lambda s, q, r: (answered.append(q.number), put(s, q, r))
     )
     code, _, err = ask("--rows", 2, prompts, "-o", out)
     assert (code, err[0]) == (0, "going on: 4 of 7 are done already")
@@ -342,7 +342,7 @@ def test_no_prompts_in_a_pipe(ask, monkeypatch):
 
 def test_two_runs_do_not_share_a_file(ask, prompts, tmp_path):
     options = batch.make_parser().parse_args(["x"])
-    first = batch._Journal(tmp_path / "o", options)
+    first = batch.Journal(tmp_path / "o", options)
     code, _, err = ask(prompts, "-o", tmp_path / "o")
     first.close()
     assert code == 1
