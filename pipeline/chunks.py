@@ -7,8 +7,9 @@ Blind spot: it does not know where ids come from, nor how many may still come.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import bpe
 import model
@@ -32,19 +33,60 @@ class Chunk:
     token: model.Token | None = None
 
 
-@dataclass(frozen=True)
 class Answer:
-    """All chunks of an answer as one: see Engine.collect.
+    """An answer: its Chunks as they come, each time from the first one on, and all of it at once.
 
-    ids: what text and reasoning were decoded from, so without the id that stopped.
-    tokens: for each of these its log-probabilities, None where none were asked for.
+    What is asked of all of it (text, reasoning, ids, tokens, finish_reason) first runs the model to
+    the end. If that is interrupted, it is the answer so far, and finish_reason is None.
     """
 
-    text: str
-    reasoning: str
-    ids: list[int]
-    tokens: list[model.Token | None]
-    finish_reason: str | None
+    def __init__(self, chunks: Iterable[Chunk], stop_ids: frozenset[int] = frozenset()) -> None:
+        self._coming, self._come = iter(chunks), []
+        self._stop_ids = stop_ids
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for place in count():
+            if place == len(self._come):
+                chunk = next(self._coming, None)
+                if chunk is None:
+                    return
+                self._come.append(chunk)
+            yield self._come[place]
+
+    def __repr__(self) -> str:
+        ends = [chunk.finish_reason for chunk in self._come if chunk.finish_reason]
+        so_far = "".join(chunk.text for chunk in self._come)
+        return f"Answer({so_far!r}, {ends[0] if ends else 'so far'})"
+
+    @property
+    def text(self) -> str:
+        return "".join(chunk.text for chunk in self)
+
+    @property
+    def reasoning(self) -> str:
+        """What was thought before; no part of the text."""
+        return "".join(chunk.reasoning for chunk in self)
+
+    @property
+    def ids(self) -> list[int]:
+        """What text and reasoning were decoded from, so without the id that stopped."""
+        return [chunk.id for chunk in self._made()]
+
+    @property
+    def tokens(self) -> list[model.Token | None]:
+        """For each of the ids its log-probabilities, None where none were asked for."""
+        return [chunk.token for chunk in self._made()]
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Of the last chunk: "stop" or "length"."""
+        return [None, *(chunk.finish_reason for chunk in self)][-1]
+
+    def _made(self) -> Iterator[Chunk]:
+        for chunk in self:
+            is_end = chunk.finish_reason and chunk.id in self._stop_ids
+            if chunk.id is not None and not is_end:
+                yield chunk
 
 
 class Composer:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,12 @@ from pipeline.thinking import ThinkingSplitter
 END_TOKENS = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Engine:
-    """A tokenizer and a model that belong together, with what their files say about generation."""
+    """A tokenizer and a model that belong together, with what their files say about generation.
+
+    Not for several threads at once: a thread of its own for each engine, or a lock around it.
+    """
 
     tokenizer: bpe.Tokenizer
     model: model.Transformer
@@ -54,6 +58,7 @@ class Engine:
         max_context: use no more positions than that. The others are model.load's.
         """
         path = Path(path)
+        _check_counts(2, max_context=max_context)
         _check_kind(path)
         tokenizer = _load_tokenizer(path)
         generation = Generation.read(path / "generation_config.json")  # before the long part
@@ -62,6 +67,10 @@ class Engine:
         stop_ids = generation.eos_ids | {*transformer.config.eos_token_ids}
         stop_ids |= _named_ends(tokenizer, END_TOKENS if path.is_file() else ())
         return cls(tokenizer, transformer, stop_ids, generation.sampling, max_context)
+
+    def __repr__(self) -> str:
+        family, size = self.model.config.model_type, self.tokenizer.vocab_size
+        return f"Engine({family}, {size} tokens, context {self.context})"
 
     @property
     def context(self) -> int:
@@ -79,13 +88,48 @@ class Engine:
         """Whether the chat template reads enable_thinking."""
         return any("enable_thinking" in t for t in self.tokenizer.spec.chat_templates.values())
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
-        """The prompt ids of a conversation, in the model's own format.
+    def answer(
+        self,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        system: str | None = None,
+        raw: bool = False,
+        think: bool | None = None,
+        max_tokens: int = 1024,
+        sampling: Sampling | None = None,
+        **options: Any,
+    ) -> Answer:
+        """The answer to a text, or to a list of {"role": ..., "content": ...}.
+
+        Iterate over it for Chunks as they are made; its text runs to the end. system: a system
+        message before them. raw: continue the text as it stands, without the chat template. think:
+        whether the model thinks first, where its template can say so. The others are stream()'s.
+
+        Raises ValueError at the call for what can't be answered.
+        """
+        if raw:
+            if not isinstance(prompt, str) or system is not None or think is not None:
+                raise ValueError("raw=True continues a text: no messages, no system=, no think=")
+            ids = self.encode_raw(prompt)
+        elif self.has_chat_template:
+            variables = {} if think is None else {"enable_thinking": think}
+            ids = self.encode_chat(_messages(prompt, system), **variables)
+        else:
+            raise ValueError("this model has no chat template; raw=True continues texts with it")
+        options = {"split_thinking": not raw, "sampling": sampling, **options}
+        return Answer(self.stream(ids, max_tokens=max_tokens, **options), self.stop_ids)
+
+    def encode_chat(
+        self, messages: str | Sequence[Mapping[str, Any]], **variables: Any
+    ) -> list[int]:
+        """The prompt ids of a conversation, in the model's own format; a text is its one message.
 
         If the last message is the assistant's, the answer goes on with it. variables are the
         template's, such as enable_thinking.
         """
-        if messages and messages[-1].get("role") == "assistant":
+        messages = _messages(messages)
+        last = messages[-1] if isinstance(messages, Sequence) and messages else None
+        if isinstance(last, Mapping) and last.get("role") == "assistant":
             variables |= {"continue_final_message": True, "add_generation_prompt": False}
         return self.tokenizer.apply_chat_template(messages, **variables)
 
@@ -128,6 +172,10 @@ class Engine:
 
         Raises ValueError at the call for prompts that cannot be (empty, too long for the context).
         """
+        _check_counts(0, max_tokens=max_tokens, think_budget=think_budget)
+        _check_counts(0, top_logprobs=top_logprobs)
+        if isinstance(ids, str):
+            raise ValueError("stream() takes ids, but this is a text; answer() takes texts")
         if think_budget is not None:
             split_thinking, session = True, session or self.session()
         ids, sampling = list(ids), (sampling or Sampling()).or_else(self.sampling)
@@ -182,19 +230,10 @@ class Engine:
 
     def collect(self, chunks: Iterable[Chunk]) -> Answer:
         """The whole answer, once it has come."""
-        chunks = list(chunks)
-        made = [
-            chunk
-            for chunk in chunks
-            if chunk.id is not None and not (chunk.finish_reason and chunk.id in self.stop_ids)
-        ]
-        return Answer(
-            text="".join(chunk.text for chunk in chunks),
-            reasoning="".join(chunk.reasoning for chunk in chunks),
-            ids=[chunk.id for chunk in made],
-            tokens=[chunk.token for chunk in made],
-            finish_reason=chunks[-1].finish_reason if chunks else None,
-        )
+        answer = Answer(chunks, self.stop_ids)
+        for _ in answer:
+            pass
+        return answer
 
     def _room_after(self, ids: Sequence[int]) -> int:
         room = self.context - len(ids)
@@ -258,6 +297,25 @@ class _Run:
             return
         sampler = self.sampling.another().sampler()  # whatever was drawn ahead of the last id
         yield from self.chunks(self.start(sampler=sampler))
+
+
+# --- what is asked for ---------------------------------------------------------------------------
+
+
+def _messages(prompt: Any, system: str | None = None) -> Any:
+    """A text as the one message that it is, after the system's."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    if system is None:
+        return messages
+    if any(isinstance(one, Mapping) and one.get("role") == "system" for one in messages):
+        raise ValueError("the messages have a system message already; leave system= out")
+    return [{"role": "system", "content": system}, *messages]
+
+
+def _check_counts(low: int, **counts: int | None) -> None:
+    for name, value in counts.items():
+        if value is not None and (not isinstance(value, Integral) or value < low):
+            raise ValueError(f"{name} must be a whole number from {low} up, found {value!r}")
 
 
 # --- what Engine.load checks ---------------------------------------------------------------------

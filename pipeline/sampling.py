@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ class Sampling:
     repetition_penalty: float | None = None
 
     def __post_init__(self) -> None:
+        for name, value in self._made().items():
+            if not isinstance(value, Real):
+                raise ValueError(f"{name} must be a number, found {value!r}")
         self.sampler()
         self.processors()
 
