@@ -9,7 +9,7 @@ import time
 
 import mlx.core as mx
 
-from pipeline.commands import answer as cli
+from pipeline.__main__ import main
 from pipeline.engine import Engine
 
 ANSWERS = {
@@ -65,4 +65,4 @@ def load(path, **options):
 
 if __name__ == "__main__":
     genuine_load, Engine.load = Engine.load, load
-    sys.exit(cli.main())
+    sys.exit(main())

@@ -1,8 +1,5 @@
 """command line -> the answer on stdout, everything about the answer on stderr.
 
-    prompt --one-shot, here--> answer        chat --repl--> turns        batch --batch--> answers
-
-Nothing heavy is imported before the arguments are known to be good.
 Blind spot: it does not know how text is made; it asks Engine for chunks.
 """
 
@@ -11,25 +8,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline import __version__
 from pipeline.commands import options as given
 from pipeline.commands.options import USAGE
-from pipeline.commands.terminal import (
-    AnswerPrinter,
-    flush_or_silence,
-    one_line,
-    open_missing_streams,
-    prefill_progress,
-    say,
-    say_error,
-    silence,
-)
+from pipeline.commands.terminal import AnswerPrinter, prefill_progress, say
 
 if TYPE_CHECKING:
     from model import Session
@@ -37,23 +25,17 @@ if TYPE_CHECKING:
     from pipeline.engine import Engine
     from pipeline.statistics import Statistics
 
-FAILED, INTERRUPTED, CLOSED_PIPE = 1, 130, 141  # exit codes
-COMMANDS = {  # name -> its module, with make_parser and run
-    "chat": "pipeline.commands.chat",
-    "batch": "pipeline.commands.batch",
-    "trace": "pipeline.commands.trace",
-    "glitch": "pipeline.commands.glitch",
-}
 
-
-def make_parser() -> given.Parser:
+def make_parser(prog: str = "python -m pipeline") -> given.Parser:
     """The options of python -m pipeline; its errors leave with exit code 2."""
     parser = given.Parser(
-        prog="python -m pipeline",
-        usage="%(prog)s [options] [prompt]\n       %(prog)s chat|batch|trace|glitch --help",
+        prog=prog,
+        usage="%(prog)s [options] [prompt]\n"
+        "       %(prog)s chat|batch|trace|glitch|bpe|model --help",
         description="Answer or continue a prompt with a local language model.",
-        epilog="python -m pipeline chat is for conversations, batch for many prompts at once, "
-        "trace shows a text's way through the machine. "
+        epilog="%(prog)s chat is for conversations, batch for many prompts at once, trace shows a "
+        "text's way through the machine, glitch lists tokens that a model hardly knows; bpe and "
+        "model have commands for tokenizers and for models' files. "
         "The answer goes to stdout, thinking, progress and statistics to stderr. " + given.SAMPLING,
     )
     given.add_prompt(parser)
@@ -69,40 +51,13 @@ def make_parser() -> given.Parser:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object, once all is there")
     given.add_loudness(parser)
+    parser.add_argument("--version", action="version", version=f"bytepair {__version__}")
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; SystemExit only for --help and usage errors."""
-    open_missing_streams()
-    arguments = sys.argv[1:] if arguments is None else [*arguments]
-    try:
-        if arguments and arguments[0] in COMMANDS:
-            command = import_module(COMMANDS[arguments[0]])
-            return _run(command.run, command.make_parser().parse_args(arguments[1:]))
-        return _run(answer_once, make_parser().parse_args(arguments))
-    except KeyboardInterrupt:
-        say("interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has enough: stop without a word
-        silence(sys.stdout, sys.stderr)
-        return CLOSED_PIPE
-
-
-def _run(command: Any, options: argparse.Namespace) -> int:
-    try:
-        return command(options)
-    except BrokenPipeError:
-        raise
-    except (ValueError, OSError, RuntimeError, MemoryError) as error:
-        say_error(one_line(error))
-        flush_or_silence(sys.stdout)
-        return FAILED
-
-
-def answer_once(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Find the model, load it, stream its answer, say what it cost."""
-    if why := given.why_not_raw(options):
+    if why := given.why_not_raw(options) or _why_no_prompt(options):
         say(f"error: {why}")
         return USAGE
     prompt = _read_prompt(options)
@@ -163,13 +118,20 @@ def _kept(session: Session, path: str | None) -> Iterator[None]:
 # --- the prompt ----------------------------------------------------------------------------------
 
 
+def _why_no_prompt(options: argparse.Namespace) -> str | None:
+    if options.prompt is None or options.prompt_option is None:
+        return None
+    return f"there are two prompts, {options.prompt!r} and that of --prompt; give one of them"
+
+
 def _read_prompt(options: argparse.Namespace) -> str:
     """The argument and the files, or what a pipe holds. ValueError if it isn't UTF-8."""
     files = [_read_file(name) for name in options.file]
-    if options.prompt == "-" or (options.prompt is None and not files):
-        parts = [_read_pipe(options.prompt)]
+    prompt = options.prompt_option if options.prompt is None else options.prompt
+    if prompt == "-" or (prompt is None and not files):
+        parts = [_read_pipe(prompt)]
     else:
-        parts = [] if options.prompt is None else [options.prompt]
+        parts = [] if prompt is None else [prompt]
     if not all(map(given.is_unicode, parts)):
         raise ValueError("the prompt is not UTF-8")
     return "\n\n".join([*parts, *files])

@@ -39,6 +39,13 @@ def add_prompt(parser: Parser) -> None:
     add = parser.add_argument_group("prompt").add_argument
     add("prompt", nargs="?", help="what to answer; - or nothing reads it from a pipe")
     add(
+        "-p",
+        "--prompt",
+        dest="prompt_option",
+        metavar="TEXT",
+        help="the same, also where it is the name of a command",
+    )
+    add(
         "-f",
         "--file",
         action="append",

@@ -13,7 +13,7 @@ from paths import ROOT
 import bpe
 import model
 from pipeline import glitch
-from pipeline.commands import answer
+from pipeline.__main__ import main
 from pipeline.engine import Engine
 
 
@@ -96,16 +96,16 @@ def test_a_model_that_repeats_and_one_that_does_not(tiny_directory, monkeypatch)
 
 
 def test_the_command(tiny_directory, capsys):
-    assert answer.main(["glitch", str(tiny_directory), "--top", "4", "--check", "2"]) == 0
+    assert main(["glitch", str(tiny_directory), "--top", "4", "--check", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("13 unused ids are known; 4 tokens look most like that")
     assert [line.split()[3] for line in lines[2:]] == ["no", "no", "-", "-"]
-    assert answer.main(["glitch", str(tiny_directory), "--top", "4", "--json"]) == 0
+    assert main(["glitch", str(tiny_directory), "--top", "4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     tokenizer = bpe.Tokenizer.from_pretrained(tiny_directory)
     for candidate in found["candidates"]:
         assert bytes.fromhex(candidate["token"]) == tokenizer.id_to_token(candidate["id"])
-    assert answer.main(["glitch", "nowhere/at/all/model"]) == 1
+    assert main(["glitch", "nowhere/at/all/model"]) == 1
     assert capsys.readouterr().err.startswith("error: ")
 
 

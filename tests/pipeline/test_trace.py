@@ -15,6 +15,7 @@ from paths import GOLDEN, ROOT
 
 import model
 from model.weights.memory import kv_bytes_per_token
+from pipeline.__main__ import main
 from pipeline.commands import trace as command
 from pipeline.commands import trace_html
 from pipeline.engine import Engine
@@ -284,8 +285,6 @@ def test_more_candidates_than_ids_and_a_page_that_cannot_be_written(tiny_directo
 
 
 def test_a_page_that_fails_half_way_leaves_nothing(tiny_directory, tmp_path, monkeypatch, capsys):
-    from pipeline.commands import answer
-
     def half(path, text, **_):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
@@ -293,7 +292,7 @@ def test_a_page_that_fails_half_way_leaves_nothing(tiny_directory, tmp_path, mon
     (tmp_path / "page.html").write_text("mine")
     monkeypatch.setattr(Path, "write_text", half)
     page = str(tmp_path / "page.html")
-    assert answer.main(["trace", "x", "--model", str(tiny_directory), "--html", page]) == 1
+    assert main(["trace", "x", "--model", str(tiny_directory), "--html", page]) == 1
     assert capsys.readouterr().err.endswith("No space left on device\n")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     assert (tmp_path / "page.html").read_text() == "mine"

@@ -21,6 +21,8 @@ import pytest
 from paths import ROOT
 
 import bpe
+from pipeline import __main__ as entry
+from pipeline.__main__ import main
 from pipeline.chunks import Chunk
 from pipeline.commands import answer
 from pipeline.engine import Engine
@@ -38,7 +40,7 @@ def run(capfd):
 
     def run(*arguments):
         try:
-            code = answer.main([*map(str, arguments)])
+            code = main([*map(str, arguments)])
         except SystemExit as exit:
             code = exit.code
         out, err = capfd.readouterr()
@@ -523,7 +525,7 @@ def test_no_network(tmp_path):
 def test_nothing_heavy_is_imported_for_help_and_usage_errors(arguments):
     script = f"""
 import sys
-from pipeline.commands.answer import main
+from pipeline.__main__ import main
 try:
     main({arguments})
 except SystemExit:
@@ -714,7 +716,7 @@ def stopped(ask, monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(answer.AnswerPrinter, "_write", write_and_stop)
-            patch.setattr(answer, "silence", lambda *streams: None)  # our own stdout is wanted
+            patch.setattr(entry, "silence", lambda *streams: None)  # our own stdout is wanted
             return ask(*arguments)
 
     return run
@@ -837,7 +839,7 @@ def test_a_local_model_is_answered_without_what_only_others_need(tiny_directory)
     arguments = ["--model", str(tiny_directory), "--raw", "--quiet", "--max-tokens", "1", "x"]
     script = f"""
 import sys
-from pipeline.commands.answer import main
+from pipeline.__main__ import main
 main({arguments})
 print(*sys.modules, file=sys.stderr)
 """

@@ -10,7 +10,8 @@ import sys
 import pytest
 from tiny import TINY_CHAT_TEMPLATE
 
-from pipeline.commands import answer, batch
+from pipeline.__main__ import main
+from pipeline.commands import batch
 from pipeline.engine import Engine
 from pipeline.sampling import Sampling
 from pipeline.statistics import Statistics
@@ -382,6 +383,6 @@ def test_no_prompts(ask, tmp_path, content, message):
 def test_help_and_usage_errors(capfd):
     for arguments, code in ((["batch", "--help"], 0), (["batch"], 2), (["batch", "p", "--x"], 2)):
         with pytest.raises(SystemExit) as caught:
-            answer.main(arguments)
+            main(arguments)
         assert caught.value.code == code
     assert "(see python -m pipeline batch --help)" in capfd.readouterr().err
