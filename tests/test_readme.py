@@ -5,6 +5,7 @@ it. Blind spot: whether what they print is what the text around them says, where
 """
 
 import ast
+import itertools
 import json
 import os
 import re
@@ -18,13 +19,16 @@ import mlx.core as mx
 import pytest
 from assets import asset
 from compare import REFERENCE
+from installed import install_command
 from paths import ROOT
 from test_docs import blocks
 from torch_files import write_torch
 
+import model
+
 README = ROOT / "README.md"
 FENCES = [*blocks(README)]
-INLINE = re.compile(r"`(python -m [^`]+)`")
+INLINE = re.compile(r"`((?:python -m|bytepair) [^`]+)`")
 NOT_RUN = {  # the beginning of a command -> why
     "python3 -m venv ": "it makes an environment",
     "pip install ": "it installs",
@@ -64,7 +68,9 @@ def clone(tmp_path):
 
 
 def run(command, folder, **options):
-    first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    install_command(folder / "bin")
+    first = f"{folder / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}"
+    first += os.environ["PATH"]
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hub")}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command.replace("/tmp/", f"{folder}/")],
@@ -122,7 +128,7 @@ PLACES = {"PATH": "tiny", "MODEL": "tiny", "SRC": "source", "DST": "made", "TEXT
 def filled(command):
     """A command of the prose with words in place of its capitals, and a model that is at hand."""
     command = re.sub(r"\b[A-Z]{3,}\b", lambda found: PLACES[found[0]], command)
-    if command.startswith("python -m pipeline") and not re.search(r"--help|glitch", command):
+    if command.startswith("bytepair") and not re.search(r"--help|glitch|bpe|model", command):
         command += " --model tiny"
     if command.startswith("python -m bpe explain"):
         command += " -t tiny"
@@ -171,6 +177,18 @@ def ids_in_comments(body):
             yield code, ast.literal_eval(found[0])
 
 
+def check_answers(engine, shown, text):
+    """What the sample shows, and what it holds, is what the model's ids are together."""
+    for said, question, variables, limit in (
+        (shown, "Why is the sky blue?", {}, 64),
+        (text, "And at night?", {"enable_thinking": False}, 1024),
+    ):
+        prompt = engine.encode_chat([{"role": "user", "content": question}], **variables)
+        ids = model.generate(engine.model, prompt, max_tokens=limit)
+        ids = [*itertools.takewhile(lambda id: id not in engine.stop_ids, ids)]
+        assert said == engine.tokenizer.decode(ids, skip_special_tokens=True) != ""
+
+
 @of_kind("python")
 def test_python_fences(fence, snippet_folder, capsys):
     if "Qwen3-0.6B" in fence.body:
@@ -184,6 +202,8 @@ def test_python_fences(fence, snippet_folder, capsys):
     exec(compile(fence.body, str(fence), "exec"), names)
     for code, ids in ids_in_comments(fence.body):
         assert eval(code, names) == ids
+    if "engine" in names:
+        check_answers(names["engine"], capsys.readouterr().out, names["text"])
     if "duckdb" in fence.body:
         counts = [json.loads(line) for line in Path("counts.jsonl").read_text().splitlines()]
         assert {one["piece"]: one["count"] for one in counts}[" the"] == 1
