@@ -31,8 +31,8 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(USAGE)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m bpe", description="Text to token ids and back.")
+def make_parser(prog: str) -> argparse.ArgumentParser:
+    parser = _Parser(prog=prog, description="Text to token ids and back.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     encode = _command(commands, "encode", "print the ids of texts")
     decode = _command(commands, "decode", "print the text of ids")
@@ -69,11 +69,11 @@ def _command(
     return command
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command and return its exit code."""
+def main(arguments: list[str] | None = None, prog: str = "python -m bpe") -> int:
+    """Run the command and return its exit code. prog: what was typed."""
     if sys.stdout is None:  # closed by whoever started us
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    options = make_parser().parse_args(arguments)
+    options = make_parser(prog).parse_args(arguments)
     if options.command == "train" and (problem := train_cli.check_arguments(options)):
         options.complain(problem)
     commands = {

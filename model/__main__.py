@@ -30,8 +30,8 @@ class _Parser(argparse.ArgumentParser):
         sys.exit(USAGE)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m model", description="Look at models and convert their files.")
+def make_parser(prog: str) -> argparse.ArgumentParser:
+    parser = _Parser(prog=prog, description="Look at models and convert their files.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     info = commands.add_parser(
         "info",
@@ -86,9 +86,9 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    options = make_parser().parse_args(arguments)
+def main(arguments: list[str] | None = None, prog: str = "python -m model") -> int:
+    """Run the command and return its exit code. prog: what was typed."""
+    options = make_parser(prog).parse_args(arguments)
     try:
         {"info": _info, "quantize": _quantize, "convert": _convert}[options.command](options)
         sys.stdout.flush()

@@ -49,7 +49,7 @@ def _dispatch(arguments: list[str], prog: str) -> int:
         return FAILED
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if name in PACKAGES:
-        return import_module(f"{name}.__main__").main(rest)
+        return import_module(f"{name}.__main__").main(rest, prog=f"{prog} {name}")
     if name in COMMANDS:
         command = import_module(f"pipeline.commands.{name}")
         return _run(command.run, command.make_parser(f"{prog} {name}").parse_args(rest))

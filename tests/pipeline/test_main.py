@@ -30,14 +30,15 @@ def bytepair(capfd):
     return bytepair
 
 
-@pytest.mark.parametrize("command", ["", *entry.COMMANDS])
+@pytest.mark.parametrize("command", ["", *entry.COMMANDS, "bpe encode", "model info"])
 def test_help_and_errors_name_what_was_typed(bytepair, run, command):  # noqa: F811
-    words = [command] if command else []
+    words = command.split()
     for called, name in ((bytepair, "bytepair"), (run, "python -m pipeline")):
         typed = " ".join([name, *words])
         assert called(*words, "--help")[1].startswith(f"usage: {typed} [")
         code, _, err = called(*words, "x", "--no-such-option")
         assert (code, len(err)) == (2, 1)
+        typed = typed.removesuffix(" encode").removesuffix(" info")  # argparse's own way
         assert err[0].endswith(f"(see {typed} --help)")
 
 
