@@ -392,7 +392,7 @@ def test_what_no_file_can_hold_is_refused_before_reading(how, tmp_path, monkeypa
     monkeypatch.setattr("bpe.run.run", None)
     monkeypatch.setattr("bpe.trainer.run", None)
     if how == "command":
-        monkeypatch.setattr("bpe.__main__.load", lambda name: old)
+        monkeypatch.setattr(bpe.Tokenizer, "from_pretrained", lambda name: old)
         corpus, output = tmp_path / "corpus.txt", tmp_path / "t.json"
         corpus.write_text("ab")
         assert main(["train", str(corpus), "-n", "400", "-o", str(output), "--extend", "x"]) == 1
