@@ -287,7 +287,8 @@ def test_what_the_files_name(tiny, qwen3, smollm2):
 def test_a_tokenizer_says_what_it_is_in_one_line(tiny):
     expected = "<Tokenizer of 320 ids, 4 of them added, chat templates: default>"
     assert repr(tiny) == expected
-    assert repr(bpe.Tokenizer(replace(tiny.spec, chat_templates={}))) == "<Tokenizer of 320 ids, 4 of them added>"
+    plain = bpe.Tokenizer(replace(tiny.spec, chat_templates={}))
+    assert repr(plain) == "<Tokenizer of 320 ids, 4 of them added>"
 
 
 @pytest.mark.parametrize(
