@@ -15,7 +15,7 @@ from functools import cached_property
 from bpe.formats.alphabet import ALPHABET, is_glyphs, to_bytes
 from bpe.learn import Learner, Rules
 from bpe.pieces import PieceCache
-from bpe.spec import AddedToken, Normalize, Spec
+from bpe.spec import AddedToken, ByteAlphabet, Normalize, Spec
 from bpe.tiktoken_syntax import given_split
 
 GLYPH_ORDER = tuple(sorted(range(256), key=lambda byte: ALPHABET[byte]))
@@ -30,7 +30,7 @@ class Base:
 
     @cached_property
     def next_id(self) -> int:
-        return 1 + max(*self.spec.vocab.values(), *(t.id for t in self.spec.added_tokens), 0)
+        return 1 + max(*self.spec.token_bytes, *(t.id for t in self.spec.added_tokens), 0)
 
     @cached_property
     def reserved(self) -> Mapping[bytes, int]:
@@ -67,7 +67,7 @@ class Base:
     ) -> Learner:
         """A Learner of more merges, on words that have `merges` behind them."""
         return Learner(
-            words, weights, self.spec.token_bytes, rules,
+            words, weights, {id: token for token, id in self.spec.vocab.items()}, rules,
             reserved=self.reserved, next_id=self.next_id, merges=merges,
         )  # fmt: skip
 
@@ -104,6 +104,11 @@ def new_base(special_tokens: Iterable[str], pattern: str, normalizer: str | None
 
 def extended_base(spec: Spec, special_tokens: Iterable[str]) -> Base:
     """An existing vocabulary; special tokens that it lacks take the next ids."""
+    if ByteAlphabet() in spec.pre_tokenizer:
+        raise ValueError(
+            "training takes pieces for text, but this tokenizer's pre_tokenizer goes on cutting "
+            "behind its ByteLevel step, as Falcon's does, and so within characters"
+        )
     known = {token.content for token in spec.added_tokens}
     new = [content for content in dict.fromkeys(special_tokens) if content not in known]
     for content in new:

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import unicodedata
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate
 
-from bpe.added import AddedTokens
+from bpe.added import _WHITE_SPACE, AddedTokens
 from bpe.pretokenize import PreTokenizer, Splitter
 from bpe.spec import AddedToken, Normalize, Prepend, Replace
 from bpe.unicode16 import normalize, normalize_unicode9
 
 Span = tuple[int, int]  # first character, and the one after the last
+_SPACE = _WHITE_SPACE + "\u0120"  # the latter is the printable form of U+0020
 
 
 def encode_with_offsets(
@@ -29,15 +29,52 @@ def encode_with_offsets(
     pre_tokenizer: PreTokenizer,
     ids_of: Mapping[str, tuple[int, ...]],
     token_bytes: Mapping[int, bytes],
+    trims: Sequence[bool] = (),
 ) -> Iterator[tuple[int, int, int]]:
     """(id, start, stop) for each id of text. ids_of: piece -> ids; token_bytes: id -> bytes.
 
     An added token's span holds the white space that its flags swallow. What a normalizer or a
-    prefix space put in has an empty span where it was put.
+    prefix space put in has an empty span where it was put. trims: see Spec.trim_offsets.
     """
+    spans = _spans(text, added, forbidden, pre_tokenizer, ids_of, token_bytes)
+    for number, (id, start, stop, matched) in enumerate(spans):
+        for spares_first in trims:
+            spares = spares_first and (number == 0 or start == 0)
+            spaces = _spaces_at_ends(token_bytes[id] if matched is None else matched)
+            start, stop = _trim(start, stop, spaces, spares)
+        yield id, start, stop
+
+
+def _spaces_at_ends(token: str | bytes) -> tuple[int, int]:
+    """How many spaces a token begins and ends with; one of spaces alone does both with all."""
+    space = _SPACE if isinstance(token, str) else b" "
+    return len(token) - len(token.lstrip(space)), len(token) - len(token.rstrip(space))
+
+
+def _trim(start: int, stop: int, spaces: tuple[int, int], spares_one: bool) -> Span:
+    """The span without its spaces, as Hugging Face's ByteLevel counts them.
+
+    They are the token's, be they in the text or put in, so that a letter may be lost as well.
+    """
+    leading, trailing = spaces
+    if leading == 1 and spares_one:  # it may have been put in; of several, none was
+        leading = 0
+    start = min(start + leading, stop)
+    return start, max(stop - trailing, start) if stop >= trailing else stop
+
+
+def _spans(
+    text: str,
+    added: AddedTokens,
+    forbidden: Collection[AddedToken],
+    pre_tokenizer: PreTokenizer,
+    ids_of: Mapping[str, tuple[int, ...]],
+    token_bytes: Mapping[int, bytes],
+) -> Iterator[tuple[int, int, int, str | None]]:
+    """(id, start, stop, the text that an added token matched)."""
     for start, stop, token in added.raw.spans(text, forbidden):
         if token:
-            yield token.id, start, stop
+            yield token.id, start, stop, text[start:stop]
             continue
         normalized, places = align(text[start:stop], pre_tokenizer)
         for first, last, inner in added.normalized.spans(normalized, forbidden):
@@ -47,7 +84,7 @@ def encode_with_offsets(
                 found = _pieces(normalized[first:last], first, pre_tokenizer, ids_of, token_bytes)
             for id, i, j in found:
                 begin, end = _source(places, i, j)
-                yield id, start + begin, start + end
+                yield id, start + begin, start + end, normalized[first:last] if inner else None
 
 
 def _pieces(
@@ -60,13 +97,21 @@ def _pieces(
     """(id, start, stop) in a normalized text whose first character counts as number `first`."""
     for piece, start, num_inserted in split_with_places(text, pre_tokenizer):
         shift = first + start - num_inserted
-        lengths = [len(token_bytes[id]) for id in ids_of[piece]]
-        for id, (i, j) in zip(ids_of[piece], _character_spans(piece, lengths)):
-            yield id, max(i, num_inserted) + shift, max(j, num_inserted) + shift
+        owner = None  # byte -> its character
+        if not piece.isascii():
+            owner = [i for i, char in enumerate(piece) for _ in char.encode()]
+        for part, end in pre_tokenizer.byte_spans(piece):
+            for id in ids_of[part]:
+                begin, end = end, end + len(token_bytes[id])
+                i, j = (begin, end) if owner is None else (owner[begin], owner[end - 1] + 1)
+                yield id, max(i, num_inserted) + shift, max(j, num_inserted) + shift
 
 
 def split_with_places(text: str, pre_tokenizer: PreTokenizer) -> list[tuple[str, int, int]]:
-    """(piece, where it starts in text, how many characters in front were inserted)."""
+    """(piece, where it starts in text, how many characters in front were inserted).
+
+    The pieces are those of the steps on text, also where others in the byte alphabet follow.
+    """
     placed = [(text, 0, 0)] if text else []
     for step in pre_tokenizer.steps:
         if isinstance(step, Splitter):
@@ -79,17 +124,6 @@ def split_with_places(text: str, pre_tokenizer: PreTokenizer) -> list[tuple[str,
             longer = [(step.split(piece)[0], piece, start, n) for piece, start, n in placed]
             placed = [(new, start, n + len(new) - len(old)) for new, old, start, n in longer]
     return placed
-
-
-def _character_spans(piece: str, lengths: list[int]) -> Iterator[Span]:
-    """The characters that tokens of these many bytes, one after the other, have a part of."""
-    stops = list(accumulate(lengths))
-    if piece.isascii():
-        yield from zip([0, *stops], stops)
-        return
-    owner = [i for i, char in enumerate(piece) for _ in char.encode()]  # byte -> its character
-    for start, stop in zip([0, *stops], stops):
-        yield owner[start], owner[stop - 1] + 1
 
 
 def _source(places: list[Span] | None, i: int, j: int) -> Span:

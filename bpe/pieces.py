@@ -12,8 +12,9 @@ from itertools import chain
 
 from bpe.borders import Borders
 from bpe.derivation import Derivations
+from bpe.formats.alphabet import to_bytes
 from bpe.merge import merge_long, merge_short
-from bpe.spec import Spec
+from bpe.spec import ByteAlphabet, Spec
 
 LONGEST_SHORT_PIECE = 128  # bytes; from about 100 on, merge_long is faster (measured)
 MAX_CACHED_PIECES = 200_000  # 32 MB with pieces of ordinary words (measured); long ones count more
@@ -66,12 +67,13 @@ class PieceCache(_Cache):
             self._ranks = dict(zip(spec.merges, range(len(spec.merges))))
             self._results = spec.merged
         self._vocab = spec.vocab
+        self._encode = to_bytes if ByteAlphabet() in spec.pre_tokenizer else str.encode
         self._derivations = Derivations(spec.vocab, spec.merges, spec.merged, self._ranks)
         self._borders: Borders | None = None  # found when there is text to cut
         self._num_uncut = 0
 
     def _find(self, piece: str) -> tuple[int, ...]:
-        data = piece.encode()
+        data = self._encode(piece)
         token = self._vocab.get(data)
         if token is not None and (data in self._whole_pieces or self._is_reached(data, token)):
             return (token,)
@@ -83,7 +85,7 @@ class PieceCache(_Cache):
 
     def _merge(self, part: str) -> tuple[int, ...]:
         """The ids of a part of a piece: they never depend on what else is a token."""
-        data = part.encode()
+        data = self._encode(part)
         token = self._vocab.get(data)
         if token is not None and self._is_reached(data, token):
             return (token,)

@@ -15,8 +15,21 @@ from math import inf
 
 import regex
 
+from bpe.formats.alphabet import to_glyphs
 from bpe.oniguruma import find_all, may_match_nothing
-from bpe.spec import PATTERNS, Lowercase, Normalize, PrefixSpace, Prepend, Replace, Spec, Split
+from bpe.spec import (
+    NUMERIC,
+    PATTERNS,
+    ByteAlphabet,
+    Lowercase,
+    Normalize,
+    PrefixSpace,
+    Prepend,
+    Replace,
+    Spec,
+    Split,
+    Step,
+)
 from bpe.twin import NoTwin, Twin
 from bpe.unicode16 import lowercase, normalize, normalize_unicode9, with_unicode16_classes
 
@@ -27,7 +40,7 @@ RUNS_UNTIL_WIDE = 30_000  # of characters beyond ASCII, which take as long as ma
 # newline, that something visible follows, and none of them looks back. So a text may be cut there
 # first, also where a step before has cut out numbers. (The tests try all short texts.)
 _CUT_BEFORE_WORDS = frozenset(map(Split, PATTERNS.values()))
-_NUMBERS = frozenset(map(Split, (r"\p{N}", r"\p{N}+", r"\p{N}{1,3}")))
+_NUMBERS = frozenset(map(Split, (r"\p{N}", r"\p{N}+", r"\p{N}{1,3}", NUMERIC, f"{NUMERIC}+")))
 _BORDER = re.compile(r"(?<=\S)(?= \S)|(?<=\S\n)(?=[^\s/])")
 
 
@@ -36,6 +49,7 @@ class Splitter:
 
     def __init__(self, step: Split, as_classed: Callable[[str], str]) -> None:
         self.step = step
+        as_classed = _sparing(step.pattern, as_classed)
         may_be_empty = may_match_nothing(step.pattern)
         self._find = find_all if may_be_empty else _find
         self._is_simple = step.behavior == "Isolated" and not may_be_empty
@@ -82,6 +96,19 @@ class Splitter:
             parts.append((end, len(text), self.step.invert))
         spans = BEHAVE[self.step.behavior](parts)
         return [(start, end) for start, end in spans if start < end]
+
+
+def _sparing(pattern: str, as_classed: Callable[[str], str]) -> Callable[[str], str]:
+    """as_classed, but each character that the pattern names stands for itself."""
+    named = frozenset(char for char in pattern if as_classed(char) != char)
+
+    def spare(text: str) -> str:
+        classed = as_classed(text)
+        if classed is text:
+            return text
+        return "".join(old if old in named else new for old, new in zip(text, classed))
+
+    return spare if named else as_classed
 
 
 def _find(pattern: re.Pattern | regex.Pattern, text: str) -> Iterator[tuple[int, int]]:
@@ -163,18 +190,29 @@ class PreTokenizer:
         if unicode not in ("huggingface", "current"):
             raise ValueError(f'unicode={unicode!r} is neither "huggingface" nor "current"')
         self.old_tables = old_tables = unicode == "huggingface"
-        self.as_classed = as_classed = with_unicode16_classes if old_tables else str
+        self.as_classed = with_unicode16_classes if old_tables else str
         self.normalizer = [
             (step, _compile_normalizer(step, old_tables)) for step in spec.normalizer
         ]
-        self.steps = [
-            Splitter(step, as_classed) if isinstance(step, Split) else PrefixSpacer()
-            for step in spec.pre_tokenizer
-        ]
+        steps, self.is_of_bytes = spec.pre_tokenizer, ByteAlphabet() in spec.pre_tokenizer
+        border = steps.index(ByteAlphabet()) if self.is_of_bytes else len(steps)
+        self.steps = [self._compile(step) for step in steps[:border]]
+        self.steps_on_glyphs = [self._compile(step) for step in steps[border + 1 :]]
 
         *first, last = spec.pre_tokenizer or (PrefixSpace(),)
         # Whether " x" is cut off from whatever stands in front of it: words.py builds on that.
         self.cuts_before_words = last in _CUT_BEFORE_WORDS and _NUMBERS.issuperset(first)
+
+    def require_text(self, what: str) -> None:
+        """ValueError where a piece may be part of a character, which `what` can't deal with."""
+        if self.is_of_bytes:
+            raise ValueError(
+                f"{what} takes pieces for text, but this tokenizer's pre_tokenizer goes on cutting "
+                "behind its ByteLevel step, as Falcon's does, and so within characters"
+            )
+
+    def _compile(self, step: Step) -> Splitter | PrefixSpacer:
+        return Splitter(step, self.as_classed) if isinstance(step, Split) else PrefixSpacer()
 
     def normalize(self, text: str) -> str:
         """text after all normalizer steps; ASCII text passes the Unicode forms untouched."""
@@ -194,16 +232,34 @@ class PreTokenizer:
         yield text[start:]
 
     def split(self, text: str) -> list[str]:
-        """The pieces of a normalized text; joined they are the text, unless a step drops some."""
+        """The pieces of a normalized text; joined they are the text, unless a step drops some.
+
+        Where is_of_bytes they are in the byte alphabet, since a piece may be part of a character.
+        """
         if not text:
             return []
-        pieces = [text]
-        for step in self.steps:  # each step sees one piece alone: its lookahead ends at the border
-            if len(pieces) == 1:
-                pieces = step.split(pieces[0])
-            else:
-                pieces = [part for piece in pieces for part in step.split(piece)]
+        pieces = _run(self.steps, [text])
+        if self.is_of_bytes:
+            pieces = _run(self.steps_on_glyphs, [to_glyphs(piece.encode()) for piece in pieces])
         return pieces
+
+    def byte_spans(self, piece: str) -> list[tuple[str, int]]:
+        """(what split gives, its first byte) for each part of a piece that `steps` gave."""
+        if not self.is_of_bytes:
+            return [(piece, 0)]
+        placed = [(to_glyphs(piece.encode()), 0)]
+        for step in self.steps_on_glyphs:
+            placed = [(part[i:j], at + i) for part, at in placed for i, j in step.spans(part)]
+        return placed
+
+
+def _run(steps: list[Splitter | PrefixSpacer], pieces: list[str]) -> list[str]:
+    for step in steps:  # each step sees one piece alone: its lookahead ends at the border
+        if len(pieces) == 1:
+            pieces = step.split(pieces[0])
+        else:
+            pieces = [part for piece in pieces for part in step.split(piece)]
+    return pieces
 
 
 def _compile_normalizer(

@@ -29,6 +29,10 @@ GPT4O_PATTERN = (
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )  # GPT-4o and gpt-oss (o200k): words are cut where lower case turns to upper case
 
+# What counts as a digit where a file asks for digits by name: the numbers of Unicode 17, of which
+# the tables of the regexes lack these.
+NUMERIC = rf"[\p{{N}}{''.join(map(chr, (*range(0x11DE0, 0x11DEA), 0x16FF4, 0x16FF5, 0x16FF6)))}]"
+
 PATTERNS = {  # the names that callers may use
     "gpt2": GPT2_PATTERN,
     "qwen": QWEN_PATTERN,
@@ -66,6 +70,17 @@ class Split:
 @dataclass(frozen=True)
 class PrefixSpace:
     """Put one U+0020 in front of each piece that does not begin with one."""
+
+
+@dataclass(frozen=True)
+class ByteAlphabet:
+    """Write each piece in the byte alphabet already here, in front of other steps (Falcon).
+
+    These see one printable character for each byte, so that they may cut within a character.
+    """
+
+
+Step = Split | PrefixSpace | ByteAlphabet
 
 
 @dataclass(frozen=True)
@@ -149,17 +164,23 @@ class Spec:
 
     vocab holds the byte-level tokens only; added tokens stand in added_tokens with their own ids
     (where a file lists one in both, the two agree). merges are pairs of ids, best rank first.
+    dead_tokens are in the file's vocabulary and not in the byte alphabet: no text gives them, and
+    their ids stand for their own text.
     """
 
     vocab: Mapping[bytes, int]  # token bytes -> id
     merges: tuple[tuple[int, int], ...]  # (left id, right id) in rank order; a repeat re-ranks
-    pre_tokenizer: tuple[Split | PrefixSpace, ...]
+    pre_tokenizer: tuple[Step, ...]
     normalizer: tuple[Normalize | Lowercase | Replace | Prepend, ...] = ()
     added_tokens: tuple[AddedToken, ...] = ()
+    dead_tokens: Mapping[str, int] = field(default_factory=dict)  # text -> id
     equal_ranks: bool = False  # all merges that give one token share one rank (tiktoken)
     ignore_merges: bool = False  # a whole piece that is a token is never merged (Llama 3)
     prefix_ids: tuple[int, ...] = ()  # what add_special_tokens=True puts in front (BOS) ...
     suffix_ids: tuple[int, ...] = ()  # ... and behind
+    # Places leave out the spaces at both ends of a token, once for each; True: but for a single
+    # one at the start of a text, which may have been put there.
+    trim_offsets: tuple[bool, ...] = ()
     truncation: Truncation | None = None
     padding: Padding | None = None
     chat_templates: Mapping[str, str] = field(default_factory=dict)  # name -> Jinja source
@@ -174,7 +195,7 @@ class Spec:
             shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
             raise ValueError(
                 f"the vocabulary has no token for {len(missing)} of the bytes that text is made of "
-                f"({shown}), so this is not a byte-level vocabulary"
+                f"({shown}), so it can't encode all text, as a byte-level vocabulary does"
             )
         owners: dict[int, str] = {}
         for token in self.added_tokens:
@@ -186,15 +207,17 @@ class Spec:
                 )
         if len({token.content for token in self.added_tokens}) < len(self.added_tokens):
             raise ValueError("the same added token is listed twice")
-        object.__setattr__(self, "token_bytes", dict(zip(self.vocab.values(), self.vocab)))
-        if len(self.token_bytes) < len(self.vocab):
+        token_bytes = dict(zip(self.vocab.values(), self.vocab))
+        if len(token_bytes) < len(self.vocab):
             raise ValueError("two tokens of the vocabulary have the same id")
-        ids = [*self.token_bytes, *owners]
+        token_bytes |= {id: text.encode() for text, id in self.dead_tokens.items()}
+        object.__setattr__(self, "token_bytes", token_bytes)
+        ids = [*token_bytes, *owners]
         if min(ids) < 0 or max(ids) > MAX_ID:
             wrong = min(ids) if min(ids) < 0 else max(ids)
             raise ValueError(f"a token has the id {wrong}, which is not one of 0 to {MAX_ID}")
         for token in self.added_tokens:
-            other = self.token_bytes.get(token.id)
+            other = token_bytes.get(token.id)
             if other not in (None, token.content.encode()):
                 raise ValueError(
                     f"id {token.id} is given to the added token {token.content!r} and to the "

@@ -117,7 +117,10 @@ class Tokenizer:
         """The id of a token given as its text or bytes (" the", not "Ġthe"), or None."""
         token = token.encode() if isinstance(token, str) else token
         added = self._added.by_bytes.get(token)
-        return added.id if added else self.spec.vocab.get(token)
+        if added:
+            return added.id
+        id = self.spec.vocab.get(token)
+        return self.spec.dead_tokens.get(token.decode("utf-8", "replace")) if id is None else id
 
     def get_vocab(self) -> dict[bytes, int]:
         """token -> id for all tokens, each as its bytes; an added token's are its text in UTF-8."""
@@ -179,7 +182,8 @@ class Tokenizer:
         """(id, start, end) for each id: where in text it came from, in characters as given.
 
         The ids are those of encode with the same options. A character whose bytes are shared by
-        several tokens is in the span of each.
+        several tokens is in the span of each. Where the file asks for trim_offsets, the spaces at
+        both ends of a token are left out.
         """
         from bpe.offsets import encode_with_offsets
 
@@ -191,6 +195,7 @@ class Tokenizer:
             self._pre_tokenizer,
             self._pieces,
             self._token_bytes,
+            self.spec.trim_offsets,
         )
         try:
             return list(spans)

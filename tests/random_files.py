@@ -103,10 +103,24 @@ def random_merges(rng, num_merges):
     return merges
 
 
+DEAD = (
+    "😀",
+    "é中",
+    "中",
+    " a",
+    "\u3000",
+    "a\n",
+    "Ġthe ",
+    "\u0144",
+    "👩\u200d👧",
+)  # no byte alphabet
+
+
 def random_vocab(rng, merges):
     tokens = [GLYPH[byte] for byte in BYTE_ORDER] + ["".join(merge) for merge in merges]
     for _ in range(rng.choice((0, 0, 3))):  # that no merge makes
         tokens.append("".join(GLYPH[byte] for byte in rng.choice(SCRIPTS).encode()))
+    tokens += rng.sample(DEAD, rng.choice((0, 0, 3)))
     tokens = list(dict.fromkeys(token for token in tokens if token))
     if chance(rng, 0.5):
         rng.shuffle(tokens)
@@ -191,10 +205,19 @@ def random_byte_level(rng):
     return step | rng.choice(({}, {"use_regex": True}, {"use_regex": False}, {"use_regex": False}))
 
 
+NAMED_STEPS = ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")
+
+
 def random_pre_tokenizer(rng, odd=0.0):
     def one():
-        if chance(rng, 0.2):
+        kind = rng.randrange(10)
+        if kind < 2:
             return {"type": "Digits", "individual_digits": chance(rng, 0.5)}
+        if kind == 2:
+            behavior = {"behavior": rng.choice(BEHAVIORS)} if chance(rng, 0.9) else {}
+            return {"type": "Punctuation"} | behavior
+        if kind == 3 and chance(rng, 0.3):
+            return {"type": rng.choice(NAMED_STEPS)}
         return {
             "type": "Split", "pattern": random_pattern(rng, odd), "behavior": rng.choice(BEHAVIORS),
             "invert": chance(rng, 0.3),
@@ -203,7 +226,10 @@ def random_pre_tokenizer(rng, odd=0.0):
     if chance(rng, 0.2):
         return random_byte_level(rng)
     steps = [one() for _ in range(rng.randint(0, 3))]
-    return {"type": "Sequence", "pretokenizers": [*steps, random_byte_level(rng)]}
+    behind = [one() for _ in range(rng.randint(1, 3))] if chance(rng, 0.3) else []
+    if steps and chance(rng, 0.1):
+        steps = [{"type": "Sequence", "pretokenizers": steps}]
+    return {"type": "Sequence", "pretokenizers": [*steps, random_byte_level(rng), *behind]}
 
 
 CONTENTS = (
@@ -250,11 +276,22 @@ def random_template(rng, tokens, vocab):
     }
 
 
+def random_ends(rng, vocab):
+    """RoBERTa's or BERT's post-processor; the ids may be those of no token."""
+    ids = [rng.choice((0, 7, max(vocab.values()), max(vocab.values()) + 900)) for _ in range(2)]
+    ends = {"sep": ["</s>", ids[0]], "cls": ["<s>", ids[1]]}
+    if chance(rng, 0.3):
+        return {"type": "BertProcessing"} | ends
+    flags = {name: chance(rng, 0.5) for name in ("trim_offsets", "add_prefix_space")}
+    return {"type": "RobertaProcessing"} | ends | flags
+
+
 def random_post_processor(rng, tokens, vocab):
     def one():
-        if chance(rng, 0.5):
+        kind = rng.randrange(4)
+        if kind < 2:
             return random_byte_level(rng)
-        return random_template(rng, tokens, vocab)
+        return random_ends(rng, vocab) if kind == 2 else random_template(rng, tokens, vocab)
 
     if chance(rng, 0.3):
         return None

@@ -57,7 +57,8 @@ def test_refused_in_one_sentence(case, tmp_path):
     [
         ({"decoder": None}, "the decoder is null, not ByteLevel"),
         ({"decoder": {"type": "WordPiece"}}, "the decoder is 'WordPiece', not ByteLevel"),
-        ({"post_processor": {"type": "BertProcessing"}}, "post_processor 'BertProcessing'"),
+        ({"post_processor": {"type": "BertProcessing"}}, "cls is None, not a token and its id"),
+        ({"post_processor": {"type": "Precompiled"}}, "the post_processor 'Precompiled' is none"),
         ({"normalizer": {"type": "Precompiled"}}, "normalizer 'Precompiled'"),
         ({"normalizer": {"type": "NFC", "form": 1}}, "'form' that we do not honour"),
         ({"surprise": 1}, "a field 'surprise' that we do not honour"),
@@ -294,6 +295,90 @@ def test_only_one_step_may_add_tokens(tiny_json):
         load(tiny_json | {"post_processor": two})
 
 
+def ends(kind, **flags):
+    return {"post_processor": {"type": kind, "sep": ["</s>", 2], "cls": ["<s>", 9000]} | flags}
+
+
+FLAGS = {"trim_offsets": True, "add_prefix_space": False}
+
+
+@pytest.mark.parametrize(
+    ("top", "trims"),
+    [
+        (ends("BertProcessing"), ()),
+        (ends("RobertaProcessing", **FLAGS), (False,)),
+        (ends("RobertaProcessing", **FLAGS | {"trim_offsets": False}), ()),
+        (ends("RobertaProcessing", trim_offsets=True), ()),  # the peer takes it for Bert's
+    ],
+)
+def test_roberta_and_bert_put_tokens_at_both_ends(top, trims):
+    """Ids that are no token's are given as well, as the peer gives them."""
+    tokenizer = load(json_of({"top": top}))
+    assert tokenizer.encode("a", add_special_tokens=True) == [9000, 64, 2]
+    assert tokenizer.spec.trim_offsets == trims
+
+
+@pytest.mark.parametrize(
+    ("pair", "shown"), [(["a"], r"\['a'\]"), (["a", True], "True"), (["a", 1 << 32], "4294967296")]
+)
+def test_ends_without_an_id_are_refused(pair, shown):
+    with pytest.raises(ValueError, match=f"sep is .*{shown}.*, not a token and its id"):
+        load(json_of({"top": ends("BertProcessing", sep=pair)}))
+
+
+@pytest.mark.parametrize(
+    ("post_processor", "expected"),  # recorded from tokenizers 0.23.3
+    [
+        (FLAGS, [(1, 2), (2, 3), (4, 4), (5, 6), (7, 7)]),
+        (FLAGS | {"add_prefix_space": True}, [(0, 2), (2, 3), (4, 4), (5, 6), (7, 7)]),
+        (FLAGS | {"trim_offsets": False}, [(0, 2), (2, 3), (3, 4), (4, 6), (6, 7)]),
+    ],
+)
+def test_places_without_spaces(post_processor, expected):
+    post_processor = {"type": "ByteLevel", "use_regex": True} | post_processor
+    spec = {"merges": ["Ġ a", "Ġ b"], "top": {"post_processor": post_processor}}
+    tokenizer = load(json_of(spec))
+    assert tokenizer.encode(" ab  b ") == [256, 65, 220, 257, 220]
+    assert [(start, end) for _, start, end in tokenizer.encode_with_offsets(" ab  b ")] == expected
+
+
+def test_white_space_that_an_added_token_swallowed_is_trimmed_as_well():
+    """Recorded from tokenizers 0.23.3."""
+    token = added_token(256, "<m>", lstrip=True, rstrip=True)
+    post_processor = {"type": "ByteLevel", "use_regex": True} | FLAGS
+    top = {"added_tokens": [token], "post_processor": post_processor}
+    assert load(json_of({"top": top})).encode_with_offsets("a \t<m>  b") == [
+        (64, 0, 1), (256, 3, 6), (65, 8, 9),
+    ]  # fmt: skip
+
+
+DEAD = {"😀": 300, "é中": 301, "😀a": 302}  # as Command-R's vocabulary has them
+
+
+def test_tokens_in_no_byte_alphabet_keep_their_ids():
+    """Recorded from tokenizers 0.23.3, which finds them in no text and decodes them to theirs."""
+    tokenizer = load(json_of({"vocab_add": DEAD, "merges": [["a", "b"], ["😀", "a"]]}))
+    assert tokenizer.encode("😀é中ab") == [
+        172, 253, 246, 222, 127, 102, 160, 116, 255, 256,
+    ]  # fmt: skip
+    assert tokenizer.decode([300, 301, 65]) == "😀é中b"
+    assert tokenizer.token_to_id("😀") == 300
+    assert tokenizer.id_to_token(301) == "é中".encode()
+    assert tokenizer.vocab_size == 303
+    assert tokenizer.spec.merges == ((64, 65),)
+    again = load(json.loads(json.dumps(formats.tokenizer_json(tokenizer.spec))))
+    assert again.spec.dead_tokens == DEAD
+    longer = bpe.train(["xyxyxy"], 304, extend=tokenizer)
+    assert longer.token_to_id("xy") == 303
+
+
+def test_a_dead_token_may_be_an_added_one():
+    top = {"added_tokens": [added_token(300, "😀")]}
+    tokenizer = load(json_of({"vocab_add": DEAD, "top": top}))
+    assert tokenizer.encode("a😀") == [64, 300]
+    assert "😀" not in tokenizer.spec.dead_tokens
+
+
 @pytest.mark.parametrize(
     ("content", "id", "spec", "message"),
     [
@@ -517,6 +602,29 @@ def test_saving_keeps_every_supported_feature(case, tmp_path):
         add = one.get("add_special_tokens", True)
         ids = again.encode(value(one, "text"), allowed_special="all", add_special_tokens=add)
         assert ids == one["ids"]
+
+
+def test_saving_ids_that_are_no_token():
+    """tokenizers 0.23.3 loads the saved file and gives these ids."""
+    names = {"x": [9000], "<9000>": [256]}
+    items = [{"SpecialToken": {"id": name, "type_id": 0}} for name in names]
+    step = template() | {
+        "single": [*items, {"Sequence": {"id": "A", "type_id": 0}}],
+        "special_tokens": {
+            name: {"id": name, "ids": ids, "tokens": [name]} for name, ids in names.items()
+        },
+    }
+    tokens = [added_token(256, "<9000>")]
+    tokenizer = load(json_of({"top": {"post_processor": step, "added_tokens": tokens}}))
+    again = load(json.loads(json.dumps(formats.tokenizer_json(tokenizer.spec))))
+    assert again.encode("a", add_special_tokens=True) == [9000, 256, 64]
+
+
+@pytest.mark.parametrize("strategy", ["BatchLongest", {"Fixed": 0}, {"Fixed": 5}])
+def test_saving_keeps_the_padding(strategy):
+    padding = limits()["padding"] | {"strategy": strategy}
+    spec = load(json_of({"top": {"padding": padding}})).spec
+    assert formats.tokenizer_json(spec)["padding"]["strategy"] == strategy
 
 
 def test_a_failed_save_keeps_the_old_file(tiny, tmp_path, monkeypatch):

@@ -81,7 +81,7 @@ def tiny_tokenizer_json():
         "added_tokens": [*added, added_token(len(vocab), THINK)],
         "normalizer": {"type": "NFC"},
         "pre_tokenizer": BYTE_LEVEL,
-        "post_processor": BYTE_LEVEL,
+        "post_processor": BYTE_LEVEL | {"trim_offsets": False},
         "decoder": BYTE_LEVEL,
         "model": {"type": "BPE", "vocab": vocab, "merges": [" ".join(merge) for merge in merges]},
     }

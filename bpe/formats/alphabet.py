@@ -39,20 +39,21 @@ def to_glyphs(token: bytes) -> str:
     return codecs.charmap_decode(token, "strict", ALPHABET)[0]
 
 
-def is_glyphs(text: str) -> bool:
-    return all(char in _GLYPHS for char in text)
+is_glyphs = _GLYPHS.issuperset  # whether a text is in the byte alphabet
 
 
-def bytes_vocab(vocab: Mapping[str, int]) -> dict[bytes, int]:
-    """vocab with its tokens as bytes: all are converted at once, as each glyph is one byte."""
+def bytes_vocab(vocab: Mapping[str, int]) -> tuple[dict[bytes, int], dict[str, int]]:
+    """(vocab with its tokens as bytes, the tokens that are not in the byte alphabet).
+
+    All are converted at once, as each glyph is one byte.
+    """
+    dead: dict[str, int] = {}
     try:
         data = to_bytes("".join(vocab))
     except UnicodeEncodeError:
-        wrong = next(glyphs for glyphs in vocab if not is_glyphs(glyphs))
-        raise ValueError(
-            f"the vocabulary has a token {wrong!r} with a character outside the byte "
-            "alphabet, so it is not byte-level BPE"
-        ) from None
+        dead = {token: id for token, id in vocab.items() if not is_glyphs(token)}
+        vocab = {token: id for token, id in vocab.items() if token not in dead}
+        data = to_bytes("".join(vocab))
     ends = list(accumulate(map(len, vocab)))
     tokens = map(data.__getitem__, map(slice, chain((0,), ends), ends))
-    return dict(zip(tokens, vocab.values()))
+    return dict(zip(tokens, vocab.values())), dead

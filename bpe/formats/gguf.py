@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bpe.formats.alphabet import bytes_vocab
-from bpe.formats.tokenizer_json import read_merges
+from bpe.formats.tokenizer_json import read_merges, token_fields
 from bpe.spec import GPT2_PATTERN, LLAMA3_PATTERN, QWEN_PATTERN, AddedToken, Normalize, Spec, Split
 
 # Without its last branch; the white space that is left over is a gap, and gaps are pieces too.
@@ -60,8 +59,7 @@ def read_gguf(path: Path) -> Spec:
     steps, normalizer, ignore_merges = GGUF_PRE_TOKENIZERS[pre]
     vocab = {token: id for id, token in enumerate(tokens) if types[id] not in _NOT_BYTE_LEVEL}
     return Spec(
-        vocab=bytes_vocab(vocab),
-        merges=read_merges(merges, vocab),
+        **token_fields(vocab, read_merges(merges, vocab)),
         pre_tokenizer=steps,
         normalizer=normalizer,
         added_tokens=tuple(

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bpe.formats.alphabet import bytes_vocab
 from bpe.formats.text import read_text
-from bpe.formats.tokenizer_json import read_merges
+from bpe.formats.tokenizer_json import read_merges, token_fields
 from bpe.spec import MAX_ID, PATTERNS, AddedToken, Normalize, Spec
 from bpe.tiktoken_syntax import given_split
 
@@ -61,8 +60,10 @@ def read_vocab_and_merges(
     given = _given(path, pattern, special_tokens, normalizer)
     specials = {token.content for token in given["added_tokens"]}
     return Spec(
-        vocab=bytes_vocab({token: id for token, id in vocab.items() if token not in specials}),
-        merges=read_merges(lines, vocab),
+        **token_fields(
+            {token: id for token, id in vocab.items() if token not in specials},
+            read_merges(lines, vocab),
+        ),
         **given,
     )
 

@@ -6,32 +6,37 @@ almost right is wrong. Blind spot: it does not know the file's place, nor how te
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
-from bpe.formats.alphabet import bytes_vocab, is_glyphs
-from bpe.oniguruma import may_match_nothing, to_common_syntax
+from bpe.formats.alphabet import bytes_vocab
+from bpe.formats.fields import (
+    fields_of,
+    kind_of,
+    required,
+    shown_number,
+    type_of,
+    typed_fields,
+)
+from bpe.formats.steps import read_pattern, read_pre_tokenizer
+from bpe.oniguruma import may_match_nothing
 from bpe.spec import (
-    GPT2_PATTERN,
     MAX_ID,
     AddedToken,
     Lowercase,
     Normalize,
     Padding,
-    PrefixSpace,
     Prepend,
     Replace,
     Spec,
-    Split,
     Truncation,
 )
 
 
 def read_tokenizer_json(data: Any) -> Spec:
     """The Spec of a parsed tokenizer.json (Hugging Face tokenizers, format version 1.0)."""
-    fields = _fields(
+    fields = fields_of(
         data, "tokenizer.json",
         "version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder "
         "model",
@@ -42,98 +47,35 @@ def read_tokenizer_json(data: Any) -> Spec:
         )
     vocab, merges, ignore_merges = _read_model(fields["model"])
     added = _read_added_tokens(fields["added_tokens"] or [], vocab)
-    for token in added:  # an added token's text need not be in the byte alphabet
-        if not is_glyphs(token.content):
-            vocab.pop(token.content, None)
     _check_decoder(fields["decoder"])
-    prefix_ids, suffix_ids = _read_post_processor(fields["post_processor"])
+    post = _read_post_processor(fields["post_processor"])
     truncation = _read_truncation(fields["truncation"])
-    if truncation and truncation.max_length < len(prefix_ids) + len(suffix_ids):
+    num_added = len(post.prefix_ids) + len(post.suffix_ids)
+    if truncation and truncation.max_length < num_added:
         raise ValueError(
             f"truncation.max_length is {truncation.max_length}, but the post_processor alone adds "
-            f"{len(prefix_ids) + len(suffix_ids)} tokens"
+            f"{num_added} tokens"
         )
+    tokens = token_fields(vocab, merges)
+    for token in added:  # whose text need not be in the byte alphabet
+        tokens["dead_tokens"].pop(token.content, None)
     return Spec(
-        vocab=bytes_vocab(vocab),
-        merges=merges,
-        pre_tokenizer=_read_pre_tokenizer(fields["pre_tokenizer"]),
+        **tokens,
         normalizer=_read_normalizer(fields["normalizer"]),
+        pre_tokenizer=read_pre_tokenizer(fields["pre_tokenizer"]),
         added_tokens=added,
         ignore_merges=ignore_merges,
-        prefix_ids=prefix_ids,
-        suffix_ids=suffix_ids,
         truncation=truncation,
         padding=_read_padding(fields["padding"]),
+        **post._asdict(),
     )
 
 
-def _fields(data: Any, where: str, known: str) -> dict[str, Any]:
-    """data's fields, None for absent ones; refused where unknown or of a wrong type."""
-    if not isinstance(data, dict):
-        raise ValueError(f"{where} is {_kind(data)}, not an object")
-    names = known.split()
-    for name, value in data.items():
-        if name not in names:
-            raise ValueError(f"{where} has a field {name!r} that we do not honour")
-        wanted = _TYPES.get(name)
-        if wanted and value is not None and type(value) not in wanted:
-            raise ValueError(f"{where} has {_kind(value)} as its {name!r}")
-        if type(value) is int and not 0 <= value <= MAX_ID:
-            raise ValueError(
-                f"{where} has {_shown(value)} as its {name!r}, not one of 0 to {MAX_ID}"
-            )
-    return {name: data.get(name) for name in names}
-
-
-_TYPES: dict[str, tuple[type, ...]] = {  # field, wherever it stands -> the types it may have
-    name: types
-    for types, names in {
-        (bool,): "single_word lstrip rstrip normalized special invert individual_digits use_regex "
-        "add_prefix_space trim_offsets ignore_merges byte_fallback fuse_unk",
-        (int,): "id max_length stride pad_id pad_type_id pad_to_multiple_of",
-        (int, float): "dropout",
-        (str,): "content prepend behavior Regex String direction pad_token unk_token "
-        "continuing_subword_prefix end_of_word_suffix",
-        (
-            list,
-        ): "added_tokens normalizers pretokenizers decoders processors merges single pair ids "
-        "tokens",
-        (dict,): "vocab special_tokens pattern Sequence SpecialToken",
-    }.items()
-    for name in names.split()
-}
-
-
-def _required(fields: Mapping[str, Any], name: str, where: str) -> Any:
-    if fields[name] is None:
-        raise ValueError(f"{where} has no {name!r}")
-    return fields[name]
-
-
-def _typed_fields(data: Any, where: str, known: str) -> dict[str, Any]:
-    return _fields(data, f"{where} {data.get('type')!r}", "type " + known)
-
-
-def _shown(number: int) -> str:
-    """A number from a file, which may have thousands of digits."""
-    return str(number) if abs(number) < 1 << 64 else "a number of over 64 bits"
-
-
-def _kind(data: Any) -> str:
-    return "null" if data is None else f"a {type(data).__name__}"
-
-
-def _type(data: Any, where: str) -> str:
-    if not isinstance(data, dict) or not isinstance(data.get("type"), str):
-        raise ValueError(f"{where} is {_kind(data)} without a type")
-    return data["type"]
-
-
 def _read_model(model: Any) -> tuple[dict[str, int], tuple[tuple[int, int], ...], bool]:
-    kind = model.get("type", "BPE") if isinstance(model, dict) else _kind(model)
+    kind = model.get("type", "BPE") if isinstance(model, dict) else kind_of(model)
     if kind != "BPE":
         raise ValueError(f"the model is {kind}, not BPE: bytepair runs byte-level BPE only")
-    fields = _fields(
+    fields = fields_of(
         model, "model",
         "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk "
         "byte_fallback ignore_merges vocab merges",
@@ -145,7 +87,10 @@ def _read_model(model: Any) -> tuple[dict[str, int], tuple[tuple[int, int], ...]
         )
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
         if fields[name]:
-            raise ValueError(f"model.{name} is {fields[name]!r}; byte-level BPE has none")
+            raise ValueError(
+                f"model.{name} is {fields[name]!r}: the vocabulary marks where words begin or end, "
+                "which we do not do"
+            )
     if fields["dropout"]:
         raise ValueError(
             f"model.dropout is {fields['dropout']}: encoding would skip merges at random; set it "
@@ -156,11 +101,19 @@ def _read_model(model: Any) -> tuple[dict[str, int], tuple[tuple[int, int], ...]
         raise ValueError("model.vocab is not a table of tokens and their ids")
     if max(vocab.values()) > MAX_ID:
         raise ValueError(
-            f"model.vocab has {_shown(max(vocab.values()))} as an id; {MAX_ID} is the last"
+            f"model.vocab has {shown_number(max(vocab.values()))} as an id; {MAX_ID} is the last"
         )
     if len(set(vocab.values())) < len(vocab):
         raise ValueError("two tokens of model.vocab have the same id")
     return dict(vocab), read_merges(fields["merges"] or [], vocab), bool(fields["ignore_merges"])
+
+
+def token_fields(vocab: Mapping[str, int], merges: tuple[tuple[int, int], ...]) -> dict[str, Any]:
+    """vocab, dead_tokens and merges of a Spec: without those of dead tokens, which never happen."""
+    tokens, dead = bytes_vocab(vocab)
+    if dead:
+        merges = tuple(filter(set(dead.values()).isdisjoint, merges))
+    return {"vocab": tokens, "dead_tokens": dead, "merges": merges}
 
 
 def read_merges(
@@ -214,10 +167,10 @@ def _read_added_tokens(tokens: list[Any], vocab: Mapping[str, int]) -> tuple[Add
     next_id = len(vocab)
     listed: set[str] = set()
     for entry in tokens:
-        fields = _fields(
+        fields = fields_of(
             entry, "an added token", "id content single_word lstrip rstrip normalized special"
         )
-        content, id = (_required(fields, name, "an added token") for name in ("content", "id"))
+        content, id = (required(fields, name, "an added token") for name in ("content", "id"))
         if content in listed:
             raise ValueError(f"the added token {content!r} is listed twice")
         listed.add(content)
@@ -244,21 +197,21 @@ def _read_added_tokens(tokens: list[Any], vocab: Mapping[str, int]) -> tuple[Add
 def _read_normalizer(step: Any) -> tuple[Normalize | Lowercase | Replace | Prepend, ...]:
     if step is None:
         return ()
-    kind = _type(step, "the normalizer")
+    kind = type_of(step, "the normalizer")
     if kind == "Sequence":
-        fields = _typed_fields(step, "normalizer", "normalizers")
-        steps = _required(fields, "normalizers", "a normalizer")
+        fields = typed_fields(step, "normalizer", "normalizers")
+        steps = required(fields, "normalizers", "a normalizer")
         return tuple(part for each in steps for part in _read_normalizer(each))
     if kind in ("NFC", "NFD", "NFKC", "NFKD"):
-        _typed_fields(step, "normalizer", "")
+        typed_fields(step, "normalizer", "")
         return (Normalize(kind),)
     if kind == "Lowercase":
-        _typed_fields(step, "normalizer", "")
+        typed_fields(step, "normalizer", "")
         return (Lowercase(),)
     if kind == "Replace":
-        fields = _typed_fields(step, "normalizer", "pattern content")
-        content = _required(fields, "content", "a normalizer")
-        pattern = _read_pattern(fields["pattern"])
+        fields = typed_fields(step, "normalizer", "pattern content")
+        content = required(fields, "content", "a normalizer")
+        pattern = read_pattern(fields["pattern"])
         if may_match_nothing(pattern):
             raise ValueError(
                 f"the normalizer replaces {pattern!r}, which may match nothing; what Hugging Face "
@@ -266,83 +219,79 @@ def _read_normalizer(step: Any) -> tuple[Normalize | Lowercase | Replace | Prepe
             )
         return (Replace(pattern, content),)
     if kind == "Prepend":
-        fields = _typed_fields(step, "normalizer", "prepend")
-        return (Prepend(_required(fields, "prepend", "a normalizer")),)
-    raise ValueError(f"the normalizer {kind!r} is not one that byte-level files use; we have none")
-
-
-def _read_pre_tokenizer(step: Any) -> tuple[Split | PrefixSpace, ...]:
-    """The steps before the byte alphabet; a ByteLevel step must come last and must be there."""
-    if step is None or _type(step, "the pre_tokenizer") not in ("Sequence", "ByteLevel"):
-        found = "null" if step is None else repr(step["type"])
-        raise ValueError(
-            f"the pre_tokenizer is {found} without a ByteLevel step, so this is not byte-level BPE"
-        )
-    steps = [step]
-    if step["type"] == "Sequence":
-        fields = _typed_fields(step, "pre_tokenizer", "pretokenizers")
-        steps = _required(fields, "pretokenizers", "the pre_tokenizer")
-    kinds = [_type(each, "a pre_tokenizer") for each in steps]
-    if kinds.count("ByteLevel") != 1 or kinds[-1] != "ByteLevel":
-        raise ValueError(
-            f"the pre_tokenizer is a sequence of {', '.join(kinds) or 'nothing'}; byte-level BPE "
-            "has one ByteLevel step, at its end"
-        )
-    return tuple(part for each in steps for part in _read_pre_tokenizer_step(each))
-
-
-def _read_pre_tokenizer_step(step: dict[str, Any]) -> Iterable[Split | PrefixSpace]:
-    kind = step["type"]
-    if kind == "Split":
-        fields = _typed_fields(step, "pre_tokenizer", "pattern behavior invert")
-        return [Split(_read_pattern(fields["pattern"]), fields["behavior"], bool(fields["invert"]))]
-    if kind == "Digits":
-        individual = _typed_fields(step, "pre_tokenizer", "individual_digits")["individual_digits"]
-        return [Split(r"\p{N}" if individual else r"\p{N}+")]
-    if kind == "ByteLevel":
-        fields = _typed_fields(step, "pre_tokenizer", "add_prefix_space trim_offsets use_regex")
-        prefix = [] if fields["add_prefix_space"] is False else [PrefixSpace()]  # absent: true
-        return [*prefix, *([] if fields["use_regex"] is False else [Split(GPT2_PATTERN)])]
-    raise ValueError(f"the pre_tokenizer step {kind!r} is not one that byte-level files use")
-
-
-def _read_pattern(pattern: Any) -> str:
-    fields = _fields(pattern, "a pattern", "Regex String")
-    if fields["String"] is not None:
-        return re.escape(fields["String"])
-    if fields["Regex"] is None:
-        raise ValueError("a pattern has neither Regex nor String")
-    return to_common_syntax(fields["Regex"])
+        fields = typed_fields(step, "normalizer", "prepend")
+        return (Prepend(required(fields, "prepend", "a normalizer")),)
+    raise ValueError(
+        f"the normalizer {kind!r} is none that we have; those are NFC, NFD, NFKC, NFKD, Lowercase, "
+        "Replace and Prepend"
+    )
 
 
 def _check_decoder(decoder: Any) -> None:
-    kind = None if decoder is None else _type(decoder, "the decoder")
+    kind = None if decoder is None else type_of(decoder, "the decoder")
     if kind == "Sequence":
-        steps = _typed_fields(decoder, "decoder", "decoders")["decoders"] or []
-        kind = ", ".join(_type(step, "a decoder") for step in steps)
+        steps = typed_fields(decoder, "decoder", "decoders")["decoders"] or []
+        kind = ", ".join(type_of(step, "a decoder") for step in steps)
     if kind != "ByteLevel":
         found = "null" if kind is None else repr(kind)
-        raise ValueError(f"the decoder is {found}, not ByteLevel, so this is not byte-level BPE")
+        raise ValueError(
+            f"the decoder is {found}, not ByteLevel: ids would give another text than their bytes"
+        )
 
 
-def _read_post_processor(step: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(ids put in front, ids put behind) for a single text. ByteLevel only trims offsets."""
-    if step is None or _type(step, "the post_processor") == "ByteLevel":
-        return (), ()
-    if step["type"] == "Sequence":
-        fields = _typed_fields(step, "post_processor", "processors")
-        parts = _required(fields, "processors", "the post_processor")
-        kinds = [_type(part, "a post_processor") for part in parts]
-        if len(kinds) - kinds.count("ByteLevel") > 1:
-            raise ValueError(
-                f"the post_processor is a sequence of {', '.join(kinds)}, of which only one may "
-                "add tokens: what a second one does with those of the first is not defined"
-            )
-        affixes = list(map(_read_post_processor, parts))
-        return next(filter(any, affixes), ((), ()))
-    if step["type"] != "TemplateProcessing":
-        raise ValueError(f"the post_processor {step['type']!r} is none that byte-level files use")
-    return _read_template(_typed_fields(step, "post_processor", "single pair special_tokens"))
+class _Post(NamedTuple):
+    """What a post_processor does with a single text; the fields are Spec's."""
+
+    prefix_ids: tuple[int, ...] = ()
+    suffix_ids: tuple[int, ...] = ()
+    trim_offsets: tuple[bool, ...] = ()
+
+
+def _read_post_processor(step: Any) -> _Post:
+    if step is None:
+        return _Post()
+    kind = type_of(step, "the post_processor")
+    if kind == "Sequence":
+        return _read_processors(typed_fields(step, "post_processor", "processors"))
+    if kind == "ByteLevel":
+        fields = typed_fields(step, "post_processor", "add_prefix_space trim_offsets use_regex")
+        spares_first = fields["add_prefix_space"] is not False
+        return _Post(trim_offsets=() if fields["trim_offsets"] is False else (spares_first,))
+    if kind == "TemplateProcessing":
+        fields = typed_fields(step, "post_processor", "single pair special_tokens")
+        return _Post(*_read_template(fields))
+    if kind in ("RobertaProcessing", "BertProcessing"):
+        fields = typed_fields(step, "post_processor", "sep cls trim_offsets add_prefix_space")
+        ends = (_token_id(fields, "cls"),), (_token_id(fields, "sep"),)
+        is_trimming = kind == "RobertaProcessing" and fields["trim_offsets"]
+        spares_first = fields["add_prefix_space"]  # without it the peer takes it for Bert's
+        return _Post(*ends, (spares_first,) if is_trimming and spares_first is not None else ())
+    raise ValueError(
+        f"the post_processor {kind!r} is none that we have; those are ByteLevel, "
+        "TemplateProcessing, RobertaProcessing and BertProcessing"
+    )
+
+
+def _read_processors(fields: Mapping[str, Any]) -> _Post:
+    parts = required(fields, "processors", "the post_processor")
+    kinds = [type_of(part, "a post_processor") for part in parts]
+    if len(kinds) - kinds.count("ByteLevel") > 1:
+        raise ValueError(
+            f"the post_processor is a sequence of {', '.join(kinds)}, of which only one may "
+            "add tokens: what a second one does with those of the first is not defined"
+        )
+    posts = list(map(_read_post_processor, parts))
+    trims = tuple(chain.from_iterable(post.trim_offsets for post in posts))
+    adding = next((post for post in posts if post.prefix_ids or post.suffix_ids), _Post())
+    return adding._replace(trim_offsets=trims)
+
+
+def _token_id(fields: Mapping[str, Any], name: str) -> int:
+    """The id in a pair ["</s>", 2]."""
+    match fields[name]:
+        case [str(), int(id)] if type(id) is int and 0 <= id <= MAX_ID:
+            return id
+    raise ValueError(f"the post_processor's {name} is {fields[name]!r}, not a token and its id")
 
 
 def _read_template(fields: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -350,7 +299,7 @@ def _read_template(fields: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[in
     parts: tuple[list[int], list[int]] = ([], [])
     num_texts = 0
     for item in fields["single"] or []:
-        item = _fields(item, "a template's item", "Sequence SpecialToken")
+        item = fields_of(item, "a template's item", "Sequence SpecialToken")
         if item["SpecialToken"] is None:
             if (item["Sequence"] or {}).get("id") != "A":
                 raise ValueError(
@@ -378,12 +327,12 @@ def _template_ids(name: Any, special_tokens: Mapping[str, Any]) -> list[int]:
 def _read_truncation(block: Any) -> Truncation | None:
     if block is None:
         return None
-    fields = _fields(block, "truncation", "direction max_length strategy stride")
+    fields = fields_of(block, "truncation", "direction max_length strategy stride")
     if fields["strategy"] == "OnlySecond":
         raise ValueError("truncation.strategy is OnlySecond, but we encode single texts")
     if fields["strategy"] not in (None, "LongestFirst", "OnlyFirst"):
         raise ValueError(f"truncation.strategy is {fields['strategy']!r}, which we do not know")
-    max_length = _required(fields, "max_length", "truncation")
+    max_length = required(fields, "max_length", "truncation")
     if (fields["stride"] or 0) >= max(max_length, 1):
         raise ValueError(f"truncation.stride is {fields['stride']}, not below its max_length")
     return Truncation(max_length, _read_direction(fields))
@@ -392,7 +341,7 @@ def _read_truncation(block: Any) -> Truncation | None:
 def _read_padding(block: Any) -> Padding | None:
     if block is None:
         return None
-    fields = _fields(
+    fields = fields_of(
         block, "padding", "strategy direction pad_to_multiple_of pad_id pad_type_id pad_token"
     )
     strategy = fields["strategy"]

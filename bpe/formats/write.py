@@ -6,7 +6,7 @@ Blind spot: chat templates have no place in this file, so they are not written.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from bpe.oniguruma import check_common_syntax
 from bpe.spec import (
     GPT2_PATTERN,
     AddedToken,
+    ByteAlphabet,
     Lowercase,
     Normalize,
     Padding,
@@ -24,6 +25,7 @@ from bpe.spec import (
     Replace,
     Spec,
     Split,
+    Step,
     Truncation,
 )
 from bpe.whole import whole_file
@@ -39,7 +41,8 @@ def write_tokenizer_json(spec: Spec, path: str | PathLike[str]) -> None:
 def tokenizer_json(spec: Spec) -> dict[str, Any]:
     """The tokenizer.json object of a Spec. Chat templates have no place in this file."""
     glyphs = {id: to_glyphs(token) for token, id in spec.vocab.items()}
-    vocab = {glyphs[id]: id for id in sorted(glyphs)}
+    texts = glyphs | {id: text for text, id in spec.dead_tokens.items()}
+    vocab = {texts[id]: id for id in sorted(texts)}
     start = len(vocab)
     added = sorted(spec.added_tokens, key=lambda token: token.id)
     in_vocab = [token for token in added if token.id < start + len(added) and token.id in glyphs]
@@ -47,7 +50,6 @@ def tokenizer_json(spec: Spec) -> dict[str, Any]:
     expected = iter(range(start, start + len(numbered_on)))
     if any(token.id != next(expected) for token in numbered_on):
         vocab |= {token.content: token.id for token in numbered_on}  # the only way to keep the ids
-    steps, byte_level = _split_off_byte_level(spec.pre_tokenizer)
     plain_byte_level = _byte_level_json(False, False)
     return {
         "version": "1.0",
@@ -62,10 +64,9 @@ def tokenizer_json(spec: Spec) -> dict[str, Any]:
             for token in added
         ],
         "normalizer": _sequence("normalizers", map(_normalizer_json, spec.normalizer)),
-        "pre_tokenizer": _sequence(
-            "pretokenizers", [*map(_pre_tokenizer_json, steps), byte_level]
-        ),
-        "post_processor": _post_processor_json(spec, added) or plain_byte_level,
+        "pre_tokenizer": _sequence("pretokenizers", _pre_tokenizer_json(spec.pre_tokenizer)),
+        "post_processor": _sequence("processors", _post_processors_json(spec, added))
+        or plain_byte_level,
         "decoder": plain_byte_level,
         "model": {
             "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
@@ -102,38 +103,43 @@ def _pattern_json(pattern: str) -> dict[str, str]:
     return {"Regex": pattern}
 
 
-def _split_off_byte_level(
-    steps: tuple[Split | PrefixSpace, ...],
-) -> tuple[tuple[Split, ...], dict[str, Any]]:
-    """(the Split steps, the ByteLevel step at the end): only ByteLevel can add a prefix space."""
-    if steps[-2:] == (PrefixSpace(), Split(GPT2_PATTERN)):
-        return steps[:-2], _byte_level_json(True, True)
-    if steps[-1:] == (PrefixSpace(),):
-        return steps[:-1], _byte_level_json(True, False)
-    if PrefixSpace() in steps:
+def _pre_tokenizer_json(steps: tuple[Step, ...]) -> list[dict[str, Any]]:
+    """ByteLevel stands where the byte alphabet begins; it alone can add a space in front."""
+    border = steps.index(ByteAlphabet()) if ByteAlphabet() in steps else len(steps)
+    before, behind = steps[:border], steps[border + 1 :]
+    use_regex = before[-2:] == (PrefixSpace(), Split(GPT2_PATTERN))
+    before = before[:-1] if use_regex else before
+    add_prefix_space = before[-1:] == (PrefixSpace(),)
+    before = before[:-1] if add_prefix_space else before
+    if PrefixSpace() in (*before, *behind):
         raise ValueError("tokenizer.json cannot say that a space is added before the last steps")
-    return steps, _byte_level_json(False, False)
+    byte_level = _byte_level_json(add_prefix_space, use_regex)
+    return [*map(_split_json, before), byte_level, *map(_split_json, behind)]
 
 
-def _byte_level_json(add_prefix_space: bool, use_regex: bool) -> dict[str, Any]:
+def _byte_level_json(
+    add_prefix_space: bool, use_regex: bool, trim_offsets: bool = False
+) -> dict[str, Any]:
     return {
-        "type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": False,
+        "type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": trim_offsets,
         "use_regex": use_regex,
     }  # fmt: skip
 
 
-def _pre_tokenizer_json(step: Split) -> dict[str, Any]:
+def _split_json(step: Split) -> dict[str, Any]:
     return {
         "type": "Split", "pattern": _pattern_json(step.pattern),
         "behavior": step.behavior, "invert": step.invert,
     }  # fmt: skip
 
 
-def _post_processor_json(spec: Spec, added: list[AddedToken]) -> dict[str, Any] | None:
-    if not spec.prefix_ids and not spec.suffix_ids:
-        return None
-    names = {id: to_glyphs(token) for token, id in spec.vocab.items()}
-    names |= {token.id: token.content for token in added}
+def _post_processors_json(spec: Spec, added: list[AddedToken]) -> list[dict[str, Any]]:
+    trims = [_byte_level_json(spares_first, True, True) for spares_first in spec.trim_offsets]
+    return [*trims, _template_json(spec, added)] if spec.prefix_ids or spec.suffix_ids else trims
+
+
+def _template_json(spec: Spec, added: list[AddedToken]) -> dict[str, Any]:
+    names = _names_of({*spec.prefix_ids, *spec.suffix_ids}, spec, added)
     before, after = (
         [{"SpecialToken": {"id": names[id], "type_id": 0}} for id in ids]
         for ids in (spec.prefix_ids, spec.suffix_ids)
@@ -144,10 +150,21 @@ def _post_processor_json(spec: Spec, added: list[AddedToken]) -> dict[str, Any] 
         "single": single,
         "pair": [*single, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": {
-            names[id]: {"id": names[id], "ids": [id], "tokens": [names[id]]}
-            for id in {*spec.prefix_ids, *spec.suffix_ids}
+            name: {"id": name, "ids": [id], "tokens": [name]} for id, name in names.items()
         },
     }
+
+
+def _names_of(ids: Collection[int], spec: Spec, added: list[AddedToken]) -> dict[int, str]:
+    """A name for each id, and no two alike; an id may be that of no token."""
+    texts = {token.id: token.content for token in added}
+    names: dict[int, str] = {}
+    for id in sorted(ids):
+        name = texts.get(id) or to_glyphs(spec.token_bytes.get(id, b"")) or f"<{id}>"
+        while name in names.values():
+            name += f"<{id}>"
+        names[id] = name
+    return names
 
 
 def _truncation_json(truncation: Truncation | None) -> dict[str, Any] | None:
@@ -159,7 +176,7 @@ def _truncation_json(truncation: Truncation | None) -> dict[str, Any] | None:
 
 def _padding_json(padding: Padding | None) -> dict[str, Any] | None:
     return padding and {
-        "strategy": {"Fixed": padding.length} if padding.length else "BatchLongest",
+        "strategy": "BatchLongest" if padding.length is None else {"Fixed": padding.length},
         "direction": padding.direction, "pad_to_multiple_of": padding.multiple_of,
         "pad_id": padding.pad_id, "pad_type_id": 0, "pad_token": "",
     }  # fmt: skip

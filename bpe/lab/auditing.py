@@ -37,6 +37,7 @@ REASONS = {  # why an entry's own text doesn't give it -> in words
     "prefix space": "a space is put in front of its text",
     "merges": "other merges shadow it",
     "added token": "an added token is cut out of its text",
+    "byte alphabet": "it is not written in the byte alphabet",
 }
 
 
@@ -142,13 +143,15 @@ def audit(tokenizer: Tokenizer, *, num_rows: int | None = None) -> Audit:
             num_alone += 1
         else:
             entries.append(entry)
+    for text, id in spec.dead_tokens.items():
+        entries.append(Entry(id, text.encode(), "unreachable", "byte alphabet", ""))
     texts = {id: text for data, id in spec.vocab.items() if (text := _text(data)) is not None}
     blank = [id for id, text in texts.items() if all(map(is_invisible, text))]
     used = {*spec.prefix_ids, *spec.suffix_ids}
     used |= {spec.padding.pad_id} if spec.padding else set()
     known = {*spec.token_bytes, *added_ids}
     return Audit(
-        num_entries=len(spec.vocab),
+        num_entries=len(spec.vocab) + len(spec.dead_tokens),
         num_alone=num_alone,
         num_added=num_added,
         entries=tuple(entries),
@@ -172,6 +175,7 @@ class _Search:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._pre_tokenizer = tokenizer._pre_tokenizer
+        self._pre_tokenizer.require_text("audit")
         self._whole_pieces = tokenizer._pieces._whole_pieces
         self._vocab = tokenizer.spec.vocab
         self._merge = Merger(tokenizer).ids

@@ -218,6 +218,7 @@ class _Replay:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._pre_tokenizer = tokenizer._pre_tokenizer
+        self._pre_tokenizer.require_text("explain")
         self._pieces = tokenizer._pieces
         self._merger = Merger(tokenizer)
         self.branches = [
