@@ -930,7 +930,8 @@ def test_gguf_pre_tokenizers(tiny_metadata, tmp_path, pre, expected):
     ("change", "message"),
     [
         ({"tokenizer.ggml.model": "llama"}, "model is 'llama'; only 'gpt2'"),
-        ({"tokenizer.ggml.pre": "tekken"}, "pre is 'tekken'; we know default, gpt-2"),
+        ({"tokenizer.ggml.pre": "gpt-9"}, "pre is 'gpt-9'; we know a.x-4.0, afmoe, "),
+        ({"tokenizer.ggml.pre": "gemma4"}, "'gemma4', whose tokens are of characters, not of byt"),
         ({"tokenizer.ggml.merges": ["a qq"]}, "not in the vocabulary"),
         ({"tokenizer.ggml.merges": 1}, "merges is no list of texts"),
         ({"tokenizer.ggml.tokens": [1]}, "tokens is no list of texts"),

@@ -3,7 +3,7 @@
 model/weights/gguf.py reads the same header for tensors; the two stay apart because bpe and model do
 not know each other. Blind spot: tensors.
 
-Source: the GGUF specification, and the pre-tokenizer patterns that llama.cpp documents by name.
+Source: the GGUF specification.
 """
 
 from __future__ import annotations
@@ -14,27 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from bpe.formats.gguf_names import named
 from bpe.formats.tokenizer_json import read_merges, token_fields
-from bpe.spec import GPT2_PATTERN, LLAMA3_PATTERN, QWEN_PATTERN, AddedToken, Normalize, Spec, Split
-
-# Without its last branch; the white space that is left over is a gap, and gaps are pieces too.
-_LLAMA_CPP_GPT2 = Split(GPT2_PATTERN.removesuffix(r"|\s+"))
-
-GGUF_PRE_TOKENIZERS: dict[str, tuple[tuple[Split, ...], tuple[Normalize, ...], bool]] = {
-    # tokenizer.ggml.pre -> steps, normalizer of the models that use it, ignore_merges
-    "qwen2": ((Split(QWEN_PATTERN),), (Normalize("NFC"),), False),
-    "llama-bpe": ((Split(LLAMA3_PATTERN),), (), True),
-    "smollm": ((Split(r"\p{N}"), _LLAMA_CPP_GPT2), (), False),
-    "gpt-2": ((_LLAMA_CPP_GPT2,), (), False),
-    "default": (
-        (
-            Split(r"[\p{P}\$\+<=>\^~\|]+"), _LLAMA_CPP_GPT2,
-            Split(r"\p{N}+"), Split("[0-9][0-9][0-9]"),
-        ),
-        (),
-        False,
-    ),
-}  # fmt: skip
+from bpe.spec import AddedToken, Spec
 
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5  # tokenizer.ggml.token_type
 
@@ -48,28 +30,24 @@ def read_gguf(path: Path) -> Spec:
         raise ValueError(
             f"the file's tokenizer.ggml.model is {model!r}; only 'gpt2' is byte-level BPE"
         )
-    if pre not in GGUF_PRE_TOKENIZERS:
-        raise ValueError(
-            f"tokenizer.ggml.pre is {pre!r}; we know {', '.join(sorted(GGUF_PRE_TOKENIZERS))}"
-        )
+    rule = named(pre)
     tokens, merges = (_strings(data, f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
     types = data.get("tokenizer.ggml.token_type") or [_NORMAL] * len(tokens)
     if not isinstance(types, list) or len(types) != len(tokens):
         raise ValueError("tokenizer.ggml.token_type is not a list of one type a token")
-    steps, normalizer, ignore_merges = GGUF_PRE_TOKENIZERS[pre]
     vocab = {token: id for id, token in enumerate(tokens) if types[id] not in _NOT_BYTE_LEVEL}
     return Spec(
         **token_fields(vocab, read_merges(merges, vocab)),
-        pre_tokenizer=steps,
-        normalizer=normalizer,
+        pre_tokenizer=rule.steps,
+        normalizer=rule.normalizer,
         added_tokens=tuple(
-            AddedToken(id, token, special=types[id] == _CONTROL)
+            AddedToken(id, token, special=types[id] == _CONTROL, lstrip=token == rule.mask)
             for id, token in enumerate(tokens)
             if types[id] in (_CONTROL, _USER_DEFINED)
         ),
-        ignore_merges=ignore_merges,
-        prefix_ids=_gguf_affix(data, "bos"),
-        suffix_ids=_gguf_affix(data, "eos"),
+        ignore_merges=rule.ignore_merges,
+        prefix_ids=_gguf_affix(data, "bos", rule.adds_bos),
+        suffix_ids=_gguf_affix(data, "eos", False),
         chat_templates={
             key.removeprefix("tokenizer.chat_template").removeprefix(".") or "default": value
             for key, value in data.items()
@@ -86,10 +64,12 @@ def read_gguf(path: Path) -> Spec:
 _NOT_BYTE_LEVEL = (_CONTROL, _USER_DEFINED, _UNUSED)
 
 
-def _gguf_affix(data: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    if not data.get(f"tokenizer.ggml.add_{name}_token"):
-        return ()
+def _gguf_affix(data: Mapping[str, Any], name: str, adds: bool) -> tuple[int, ...]:
+    """The id that is added at one end; adds: whether one is where the file says nothing of it."""
+    told = data.get(f"tokenizer.ggml.add_{name}_token")
     id = data.get(f"tokenizer.ggml.{name}_token_id")
+    if not (adds and id is not None if told is None else told):
+        return ()
     if type(id) is not int:
         raise ValueError(f"tokenizer.ggml.add_{name}_token is set, but there is no {name} token")
     return (id,)
