@@ -13,7 +13,7 @@ import re
 from datetime import datetime
 
 import pytest
-from assets import chat_template
+from assets import TEMPLATES, asset
 from chat_shapes import shapes
 from golden_cases import GOLDEN
 
@@ -58,10 +58,10 @@ def written_by_the_template(text, controls):
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_renderings_and_whose_the_tokens_are(name, monkeypatch):
     monkeypatch.setattr(bpe.chat, "datetime", Independence)
-    source = chat_template(name, RECORDED[name]["sha256"]).read_text(encoding="utf-8")
+    source = json.loads(asset(TEMPLATES).read_text(encoding="utf-8"))[name]
     controls = {*CONTROL.findall(source), *ROLES, *EVERYWHERE}
     num_tokens = num_rendered = 0
-    for x, digests in RECORDED[name]["rendered"].items():
+    for x, digests in RECORDED[name].items():
         for (shape, (messages, options)), digest in zip(shapes(x).items(), digests):
             found = rendered(source, messages, options, controls)
             assert (found is None) == (digest is None), (shape, x)
@@ -81,6 +81,6 @@ def test_recorded_renderings_and_whose_the_tokens_are(name, monkeypatch):
 
 def test_most_conversations_are_rendered():
     """Two templates want tools of another form, and refuse all of them."""
-    digests = [recorded["rendered"]["hi"] for recorded in RECORDED.values()]
+    digests = [recorded["hi"] for recorded in RECORDED.values()]
     assert sum(any(row) for row in digests) == 68
     assert sum(digest is not None for row in digests for digest in row) > 1800

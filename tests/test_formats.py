@@ -179,7 +179,6 @@ GLYPH_LONG = "é中" + LONG
 @pytest.mark.parametrize(
     "spec",
     [
-        {"vocab_add": {GLYPH_LONG: 256}},
         {"merges": [f"a {LONG}"]},
         {"merges": [f"a {LONG} a"]},
         {"merges": [["a", LONG]]},
