@@ -173,7 +173,6 @@ def test_what_a_file_of_a_directory_is_instead(tiny_directory, tmp_path, name):
 
 
 LONG = "x" * (1 << 20)
-GLYPH_LONG = "é中" + LONG
 
 
 @pytest.mark.parametrize(
