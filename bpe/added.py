@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 import regex
 
+from bpe.literals import Literals
 from bpe.spec import AddedToken
 from bpe.unicode16 import with_unicode16_classes
 
@@ -26,7 +27,7 @@ Stretch = str | AddedToken
 
 
 class AddedTokens:
-    """The added tokens of one tokenizer, compiled to one regex per pass."""
+    """The added tokens of one tokenizer, to be searched for in two passes."""
 
     def __init__(
         self,
@@ -55,6 +56,9 @@ class AddedTokens:
                 yield token
                 continue
             normalized = self._normalize(text[start:stop])
+            if normalized and not self.normalized.tokens:  # the usual case, made short
+                yield normalized
+                continue
             for first, last, inner in self.normalized.spans(normalized, forbidden):
                 yield inner or normalized[first:last]
 
@@ -96,17 +100,18 @@ class Pass:
     """One leftmost-longest search for a set of literal texts."""
 
     def __init__(self, tokens: dict[str, AddedToken], as_classed: Callable[[str], str]) -> None:
-        self._tokens = tokens
+        self.tokens = tokens
         self._as_classed = as_classed
-        longest_first = sorted(tokens, key=len, reverse=True)
-        self._pattern = regex.compile("|".join(map(regex.escape, longest_first)))
+        self._literals = Literals(tokens)
 
     def spans(
         self, text: str, forbidden: Collection[AddedToken]
     ) -> Iterator[tuple[int, int, AddedToken | None]]:
         """(start, stop, the token that matches there or None), covering the whole text."""
-        matches = self._pattern.finditer(text) if self._tokens else ()
-        found = ((*match.span(), self._tokens[match[0]]) for match in matches)
+        found = (
+            (start, start + len(content), self.tokens[content])
+            for start, content in self._literals.find(text)
+        )
         return self.covering(text, (one for one in found if one[2] not in forbidden))
 
     def covering(

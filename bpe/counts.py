@@ -29,6 +29,7 @@ from bpe import spill
 from bpe.added import AddedTokens
 from bpe.batch import _receive, _send, _stop
 from bpe.corpus import Chunk, Files, opened
+from bpe.literals import Literals
 from bpe.pretokenize import CHUNK_CHARACTERS, PreTokenizer
 from bpe.spec import (
     GPT2_PATTERN,
@@ -103,8 +104,7 @@ class Splitter:
         else:
             self._pre_tokenizer = _compiled(cutting)
         self._added = AddedTokens(cutting.added_tokens, self._pre_tokenizer.normalize)
-        self._always_cut = any(token.normalized for token in cutting.added_tokens)
-        self._longest = max(map(len, self._added.by_text), default=0)
+        self._texts = Literals(self._added.by_text)
         cut = r"(?<=\n)[\s\S]" if cutting.lines else _SAFE_CUTS.get(cutting.pattern)
         self._safe_cut = cut and re.compile(cut)
 
@@ -115,7 +115,7 @@ class Splitter:
         """
         if self._safe_cut is None:
             return 0
-        end = len(text) - self._longest
+        end = len(text) - self._texts.longest
         for first in (max(start, end - 128), max(start, end - 4096), start):
             places = [match.start() for match in self._safe_cut.finditer(text, first + 1, end)]
             for place in reversed(places):
@@ -124,9 +124,9 @@ class Splitter:
         return 0
 
     def _is_in_added(self, text: str, place: int) -> bool:
-        for content in self._added.by_text:
-            first = max(place - len(content) + 1, 0)
-            if text.find(content, first, place + len(content) - 1) >= 0:
+        for start in range(max(place - self._texts.longest + 1, 0), place):
+            found = self._texts.longest_at(text, start)
+            if found and start + len(found) > place:
                 return True
         return False
 
@@ -137,9 +137,7 @@ class Splitter:
             for chunk in self._chunks(stretch):
                 yield split(chunk)
 
-    def _stretches(self, text: str) -> Iterable[str]:
-        if not self._always_cut and not any(content in text for content in self._added.by_text):
-            return (self._pre_tokenizer.normalize(text),)
+    def _stretches(self, text: str) -> Iterator[str]:
         return (stretch for stretch in self._added.cut(text) if isinstance(stretch, str))
 
     def _chunks(self, text: str) -> Iterator[str]:

@@ -42,9 +42,11 @@ class Tokenizer:
         self._added = AddedTokens(
             spec.added_tokens, self._pre_tokenizer.normalize, self._pre_tokenizer.as_classed
         )
-        self._specials = frozenset(token for token in spec.added_tokens if token.special)
+        self._specials_by_text = {t.content: t for t in spec.added_tokens if t.special}
+        self._specials = frozenset(self._specials_by_text.values())
         self._special_ids = frozenset(token.id for token in self._specials)
         self._control_tokens = frozenset(t for t in spec.added_tokens if not t.is_word)
+        self._control_texts = frozenset(token.content for token in self._control_tokens)
         self._pieces = PieceCache(spec)
         self._words: WordCache | None = None
         if self._pre_tokenizer.cuts_before_words:
@@ -292,13 +294,12 @@ class Tokenizer:
             raise ValueError(
                 f'allowed_special={allowed_special!r} is neither "none" nor "all" here'
             )
-        controls = [token.content for token in self._control_tokens]
         rendered = chat.render(
             chat.choose_template(self.spec.chat_templates, template, has_tools=bool(tools)),
             {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt}
             | template_variables,
             self.spec.named_tokens,
-            controls=controls if tokenize and allowed_special == "none" else (),
+            controls=self._control_texts if tokenize and allowed_special == "none" else (),
             continue_final_message=continue_final_message,
         )
         if not tokenize:
@@ -348,10 +349,10 @@ class Tokenizer:
                 f"to allow one token pass {{{allowed_special!r}}}"
             )
         allowed = frozenset(allowed_special)
-        unknown = allowed - {token.content for token in self._specials}
+        unknown = allowed - self._specials_by_text.keys()
         if unknown:
             raise ValueError(f"{min(unknown)!r} in allowed_special is no special token here")
-        return {token for token in self._specials if token.content not in allowed}
+        return self._specials.difference(map(self._specials_by_text.get, allowed))
 
     def _post_process(self, ids: list[int], add_special_tokens: bool) -> list[int]:
         """Truncate, add prefix and suffix, pad: in that order, each where the file asks for it."""

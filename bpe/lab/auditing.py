@@ -277,8 +277,15 @@ def _unmade(tokenizer: Tokenizer, added_ids: set[int]) -> Iterable[int]:
 
 def _nested(tokenizer: Tokenizer) -> Iterator[tuple[str, str]]:
     texts = sorted((t.content for t in tokenizer.spec.added_tokens), key=len)
-    for i, inner in enumerate(texts):
-        yield from ((inner, outer) for outer in texts[i + 1 :] if inner in outer)
+    order = {text: i for i, text in enumerate(texts)}
+    found = {
+        (order[outer[start:end]], order[outer])
+        for outer in texts
+        for end in range(1, len(outer) + 1)
+        for start in range(end)
+        if outer[start:end] in order and end - start < len(outer)
+    }
+    yield from ((texts[inner], texts[outer]) for inner, outer in sorted(found))
 
 
 def _fragments(tokenizer: Tokenizer, texts: dict[int, str], added_ids: set[int]) -> Iterator[int]:
