@@ -7,7 +7,8 @@ almost right is wrong. Blind spot: it does not know the file's place, nor how te
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain, repeat
+from itertools import chain, repeat, starmap
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from bpe.formats.alphabet import bytes_vocab
@@ -163,14 +164,10 @@ def _read_added_tokens(tokens: list[Any], vocab: Mapping[str, int]) -> tuple[Add
 
     HF looks a token up in the vocabulary and otherwise numbers on from there, whatever the id says.
     """
-    added: list[AddedToken] = []
+    rows = _added_rows(tokens)
     next_id = len(vocab)
     listed: set[str] = set()
-    for entry in tokens:
-        fields = fields_of(
-            entry, "an added token", "id content single_word lstrip rstrip normalized special"
-        )
-        content, id = (required(fields, name, "an added token") for name in ("content", "id"))
+    for id, content, *_ in rows:
         if content in listed:
             raise ValueError(f"the added token {content!r} is listed twice")
         listed.add(content)
@@ -181,17 +178,40 @@ def _read_added_tokens(tokens: list[Any], vocab: Mapping[str, int]) -> tuple[Add
                 f"number it {expected} and peers disagree; correct the id in the file"
             )
         next_id = next_id if content in vocab else next_id + 1
-        flags = ("special", "lstrip", "rstrip", "single_word")
-        normalized = fields["normalized"]
-        added.append(
-            AddedToken(
-                id=id,
-                content=content,
-                normalized=not fields["special"] if normalized is None else bool(normalized),
-                **{flag: bool(fields[flag]) for flag in flags},
-            )
-        )
-    return tuple(added)
+    return tuple(starmap(AddedToken, rows))
+
+
+_ADDED_TYPES = {  # in the order of AddedToken's fields
+    "id": int,
+    "content": str,
+    **dict.fromkeys(("special", "lstrip", "rstrip", "single_word", "normalized"), bool),
+}
+
+
+def _added_rows(tokens: list[Any]) -> list[tuple[Any, ...]]:
+    """AddedToken's fields for each. There may be many, so complete ones are checked all at once."""
+    try:
+        rows = list(map(itemgetter(*_ADDED_TYPES), tokens))
+    except (KeyError, TypeError):
+        return list(map(_added_row, tokens))
+    columns = list(zip(*rows))
+    types = [set(map(type, column)) for column in columns]
+    are_complete = types == [{wanted} for wanted in _ADDED_TYPES.values()]
+    if (
+        are_complete
+        and set(map(len, tokens)) == {len(types)}
+        and 0 <= min(columns[0]) <= max(columns[0]) <= MAX_ID
+    ):
+        return rows
+    return list(map(_added_row, tokens))
+
+
+def _added_row(entry: Any) -> tuple[Any, ...]:
+    fields = fields_of(entry, "an added token", " ".join(_ADDED_TYPES))
+    content, id = (required(fields, name, "an added token") for name in ("content", "id"))
+    flags = (bool(fields[flag]) for flag in ("special", "lstrip", "rstrip", "single_word"))
+    normalized = fields["normalized"]
+    return id, content, *flags, not fields["special"] if normalized is None else normalized
 
 
 def _read_normalizer(step: Any) -> tuple[Normalize | Lowercase | Replace | Prepend, ...]:
