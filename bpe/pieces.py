@@ -30,8 +30,9 @@ class _Cache(dict[str, tuple[int, ...]]):
     their age.
     """
 
-    _find: Callable[[str], tuple[int, ...]]
-    _room = MAX_CACHED_PIECES
+    def __init__(self, find: Callable[[str], tuple[int, ...]]) -> None:
+        self._find = find
+        self._room = MAX_CACHED_PIECES
 
     def __missing__(self, text: str) -> tuple[int, ...]:
         ids = self._find(text)
@@ -48,13 +49,13 @@ class PieceCache(_Cache):
     """piece -> its ids."""
 
     def __init__(self, spec: Spec) -> None:
+        super().__init__(self._ids_of)
         self._whole_pieces: Mapping[bytes, int] = {}  # pieces that are never merged
         self._parts: _Cache = self  # a part of a piece -> its ids
         if spec.ignore_merges:  # but a control token never comes out of plain text
             special_ids = {token.id for token in spec.added_tokens if token.special}
             self._whole_pieces = {t: id for t, id in spec.vocab.items() if id not in special_ids}
-            self._parts = _Cache()  # a part is no piece: it is merged
-            self._parts._find = self._merge
+            self._parts = _Cache(self._merge)  # a part is no piece: it is merged
         single_bytes = (bytes([byte]) for byte in range(256))
         self._byte_ids = {
             token[0]: spec.vocab[token] for token in single_bytes if token in spec.vocab
@@ -72,7 +73,7 @@ class PieceCache(_Cache):
         self._borders: Borders | None = None  # found when there is text to cut
         self._num_uncut = 0
 
-    def _find(self, piece: str) -> tuple[int, ...]:
+    def _ids_of(self, piece: str) -> tuple[int, ...]:
         data = self._encode(piece)
         token = self._vocab.get(data)
         if token is not None and (data in self._whole_pieces or self._is_reached(data, token)):

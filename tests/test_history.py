@@ -48,7 +48,6 @@ def early(monkeypatch):
     """Small caches, and every faster way after a few texts."""
     monkeypatch.setattr(bpe.pieces, "MAX_UNCUT_PIECES", 3)
     monkeypatch.setattr(bpe.pieces, "MAX_CACHED_PIECES", 40)
-    monkeypatch.setattr(bpe.pieces._Cache, "_room", 40)
     monkeypatch.setattr(bpe.words, "MAX_CACHED_WORDS", 20)
     monkeypatch.setattr(bpe.words, "NEW_CHARACTERS", 0)
     monkeypatch.setattr(bpe.words, "BLOCK_CHARACTERS", 24)
