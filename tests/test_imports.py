@@ -5,7 +5,11 @@ import subprocess
 import sys
 
 import pytest
+from compare import REFERENCE
 from paths import ROOT
+
+import model
+from tests.model.weights.test_gguf import Q8_0, q8_0, write_model
 
 ALLOWED = {  # package -> what it may import besides the standard library and itself
     "bpe": {"regex"},
@@ -18,6 +22,7 @@ ALLOWED_IN_FILE = {
     "bpe/hub.py": {"huggingface_hub"},
     "bpe/corpus.py": {"compression", "zstandard"},  # the former is Python's own from 3.14 on
     "bpe/lab/peers.py": {"tokenizers", "tiktoken"},  # what is compared with
+    "model/weights/safetensors.py": {"safetensors", "numpy"},
 }
 SOURCES = [path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
 
@@ -60,3 +65,26 @@ def loaded_by(statement):
 def test_importing_bpe_loads_neither_jinja2_nor_mlx():
     assert "regex" in loaded_by("import bpe")
     assert not {"jinja2", "mlx", "huggingface_hub"} & loaded_by("import bpe")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import model, model.__main__, model.weights.convert, model.weights.info",
+        "import pipeline, pipeline.engine, pipeline.source, pipeline.commands.answer",
+        "import sys; sys.argv[1:] = ['--help']; from pipeline.__main__ import main\ntry: main()\n"
+        "except SystemExit: pass",
+        "import model; model.load({gguf!r})",
+    ],
+)
+def test_numpy_is_loaded_only_where_a_safetensors_file_is_opened(statement, tmp_path):
+    m = model.load(REFERENCE / "qwen3-tied")
+    gguf = write_model(tmp_path / "m.gguf", m, (Q8_0, q8_0))
+    loaded = loaded_by(statement.format(gguf=str(gguf)))
+    assert loaded & {"model", "pipeline"}
+    assert not {"numpy", "safetensors"} & loaded
+
+
+def test_a_safetensors_file_is_opened_by_safetensors():
+    directory = REFERENCE / "qwen3-tied"
+    assert {"numpy", "safetensors"} <= loaded_by(f"import model; model.load({str(directory)!r})")

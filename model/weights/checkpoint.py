@@ -21,7 +21,6 @@ from model.weights.files import (
     NUM_BYTES,
     PACKED_DTYPES,
     WEIGHT_SUFFIXES,
-    SafetensorsFile,
     Stored,
     read_json,
     weight_files,
@@ -31,6 +30,7 @@ from model.weights.gguf_blocks import format_of
 from model.weights.npz import NpzFile
 from model.weights.pytorch import PyTorchFile
 from model.weights.quantize import Block, Scheme, read_block, unpack
+from model.weights.safetensors import SafetensorsFile
 
 Result = TypeVar("Result")
 PARTS = ("weight", "scales", "biases")  # of a quantized matrix

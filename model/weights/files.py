@@ -1,18 +1,11 @@
-"""A model's directory -> its JSON files, its weight files, and what their headers say.
+"""A model's directory -> its JSON files, the files that hold its weights, and a tensor's types.
 
-Every file is checked to be there and whole, by its header, before anything reads it.
-
-Blind spot: it doesn't know what a tensor is for.
-
-The safetensors header is parsed here: the safetensors package opens no file without numpy and
-doesn't say how many bytes are missing.
+Blind spot: it opens no weights; each format has a reader of its own.
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +13,9 @@ import mlx.core as mx
 
 FLOAT_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}  # header's -> MLX's name
 PACKED_DTYPES = {"U32": "uint32", "U8": "uint8"}  # of quantized weights and their scales
-_DTYPES = FLOAT_DTYPES | PACKED_DTYPES
+DTYPES = FLOAT_DTYPES | PACKED_DTYPES  # what weights may be stored as
 NUM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "U32": 4, "U8": 1}  # per value
 NUM_BYTES |= {"I64": 8, "I32": 4, "I16": 2, "I8": 1, "BOOL": 1}
-_MAX_HEADER = 100_000_000  # bytes, the format's own limit
 _INDEX = "model.safetensors.index.json"
 _TORCH_INDEX = "pytorch_model.bin.index.json"
 WEIGHT_SUFFIXES = (".safetensors", ".npz", ".bin", ".pth", ".pt")
@@ -42,11 +34,11 @@ class Stored:
 
 def to_array(view: memoryview, dtype: str, shape: tuple[int, ...]) -> mx.array:
     """A copy of raw numbers. Raises ValueError for a dtype that no weight here has."""
-    if dtype not in _DTYPES:
-        raise ValueError(f"a tensor is stored as {dtype}, not one of {', '.join(_DTYPES)}")
+    if dtype not in DTYPES:
+        raise ValueError(f"a tensor is stored as {dtype}, not one of {', '.join(DTYPES)}")
     if not view.nbytes:
-        return mx.zeros(shape, getattr(mx, _DTYPES[dtype]))
-    return mx.array(view).view(getattr(mx, _DTYPES[dtype])).reshape(shape)
+        return mx.zeros(shape, getattr(mx, DTYPES[dtype]))
+    return mx.array(view).view(getattr(mx, DTYPES[dtype])).reshape(shape)
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -126,96 +118,6 @@ def _shards(index: Path) -> list[Path]:
     return files
 
 
-def read_header(file: Path) -> Iterator[tuple[str, Stored]]:
-    """The tensors of one safetensors file, after checking that the file is whole.
-
-    Format: 8 bytes of length, a JSON header, then the data, whose end the header tells.
-    """
-    num_bytes = file.stat().st_size
-    _check_length(file, 8, num_bytes)
-    with file.open("rb") as opened:
-        start = 8 + _header_length(file, opened.read(8))
-        _check_length(file, start, num_bytes)
-        header = _parse_header(file, opened.read(start - 8))
-    ends = [entry["data_offsets"][1] for entry in header.values()]
-    _check_length(file, start + max(ends, default=0), num_bytes)
-    _check_places(file, header, num_bytes - start)
-    for name, entry in header.items():
-        yield name, _check_entry(file, name, entry)
-
-
-def _header_length(file: Path, content: bytes) -> int:
-    if content == b"version ":
-        raise ValueError(
-            f"{file} is a Git LFS pointer, not the weights; run `git lfs pull` in its directory"
-        )
-    length = int.from_bytes(content, "little")
-    if length > _MAX_HEADER:
-        raise ValueError(f"{file} has no safetensors header; the file is damaged")
-    return length
-
-
-def _parse_header(file: Path, content: bytes) -> dict[str, dict]:
-    try:
-        header = json.loads(content, object_pairs_hook=_object)
-        header.pop("__metadata__", None)
-        for entry in header.values():
-            start, end = entry["data_offsets"]
-            sizes = (start, end, *entry["shape"])
-            if start > end or any(type(size) is not int or size < 0 for size in sizes):
-                raise ValueError(entry)
-            if not (entry["dtype"] and type(entry["dtype"]) is str):
-                raise ValueError(entry)
-    except _Twice as error:
-        raise ValueError(f"{file} has {error} twice in its header; it is damaged") from None
-    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
-        raise ValueError(f"{file} has no safetensors header; the file is damaged") from None
-    return header
-
-
-class _Twice(ValueError):
-    pass
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. Python's own would let the last of two values under one name win."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _Twice(next(name for name in names if names.count(name) > 1))
-    return made
-
-
-def _check_length(file: Path, expected: int, found: int) -> None:
-    if found < expected:
-        raise ValueError(
-            f"{file} is truncated: it needs at least {expected} bytes and has {found};"
-            " download it again"
-        )
-
-
-def _check_places(file: Path, header: dict[str, dict], num_bytes: int) -> None:
-    """Tensors follow each other without gaps, from the first byte of the data to the last: where
-    they don't, the header or its length is wrong, and every number would be another one."""
-    places = sorted((*entry["data_offsets"], name) for name, entry in header.items())
-    at, before = 0, "the header"
-    for start, end, name in [*places, (num_bytes, num_bytes, "the end of the file")]:
-        if start != at:
-            what = "overlap" if start < at else f"have {start - at} bytes between them"
-            raise ValueError(f"{file}: {before} and {name} {what}; the file is damaged")
-        at, before = end, name
-
-
-def _check_entry(file: Path, name: str, entry: dict) -> Stored:
-    dtype, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-    if dtype not in _DTYPES:
-        readable = ", ".join(_DTYPES)
-        raise ValueError(f"{file}: tensor {name} is stored as {dtype}, not one of {readable}")
-    if end - start != prod(shape) * NUM_BYTES[dtype]:
-        raise ValueError(f"{file}: tensor {name} has {end - start} bytes for {dtype} {shape}")
-    return Stored(file, dtype, shape, end - start)
-
-
 def and_others(names: list[str]) -> str:
     return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
 
@@ -226,19 +128,3 @@ def cpu_stream(number: int) -> Any:
     thread, so there are no more than are asked for."""
     # Before MLX made them per thread, every stream was for any.
     return getattr(mx, "new_thread_local_stream", mx.new_stream)(mx.cpu)
-
-
-class SafetensorsFile:
-    """One .safetensors file. tensors: name -> Stored."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.tensors = dict(read_header(path))
-        self._arrays: dict[str, mx.array] | None = None  # each read from disk when evaluated
-
-    def read(self, name: str) -> mx.array:
-        """The tensor, which can be read once."""
-        if self._arrays is None:
-            # By a thread of its own, beside those that convert what was read.
-            self._arrays = mx.load(str(self._path), stream=cpu_stream(0))
-        return self._arrays.pop(name)  # so that nothing else keeps it in memory

@@ -16,8 +16,9 @@ import mlx.core as mx
 from model.config import Config
 from model.weights import memory
 from model.weights.checkpoint import open_checkpoint
-from model.weights.files import SafetensorsFile, Stored, weight_files
+from model.weights.files import Stored, weight_files
 from model.weights.load import check_dtype, default_dtype, dtype_name, fit, needed, num_bytes
+from model.weights.safetensors import SafetensorsFile
 
 DEFAULT_CONTEXT = 4096  # positions, where none are asked for and the model takes as many
 

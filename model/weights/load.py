@@ -34,6 +34,7 @@ from model.weights.files import (
     cpu_stream,
 )
 from model.weights.quantize import Scheme, matrices, prepare, schemes_of
+from model.weights.safetensors import begin_import
 
 NUM_LANES = 2  # parts of a model that a CPU loads at the same time
 _DTYPES = {name: getattr(mx, name) for name in FLOAT_TYPES}  # name -> MLX's type
@@ -66,6 +67,7 @@ def load(
     won't fit.
     """
     dtype = check_dtype(dtype)
+    begin_import(Path(path))  # while enable() looks how busy the cores are
     blas.enable()
     checkpoint = open_checkpoint(path, packed=quantized is True)
     dtype = dtype or default_dtype(checkpoint)
