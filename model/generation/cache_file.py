@@ -9,7 +9,6 @@ them; a model that differs elsewhere only isn't told apart.
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from mlx.utils import tree_flatten
 
 from model.cache import KVCache, Quantized, RotatingKVCache, make_layers
 from model.transformer import Transformer
+from model.whole import whole_file
 
 _FORMAT = "bytepair cache 1"
 _SAMPLE = 8  # values of each weight in the fingerprint
@@ -26,7 +26,8 @@ _SAMPLE = 8  # values of each weight in the fingerprint
 def save_cache(path: str | Path, cache: list[KVCache], ids: Sequence[int], m: Transformer) -> None:
     """Write what the layers hold for `ids`; the file is replaced whole or not at all.
 
-    Raises ValueError if the cache is empty or holds another number of ids.
+    Raises ValueError if the cache is empty or holds another number of ids, OSError where `path`
+    can't be a file.
     """
     path = Path(path)
     if not ids or any(layer.offset != len(ids) for layer in cache):
@@ -42,16 +43,8 @@ def save_cache(path: str | Path, cache: list[KVCache], ids: Sequence[int], m: Tr
         "options": json.dumps(options_of(cache[0])),
         "counters": json.dumps(files[0][1]),
     }
-    part = path.with_name(f".{path.name}.{os.getpid()}.safetensors")  # MLX wants this ending
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"{path.parent} is no directory, so {path.name} can't be saved in it"
-        )
-    try:
+    with whole_file(path, ".safetensors") as part:  # MLX wants this ending
         mx.save_safetensors(str(part), arrays, metadata)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def load_cache(
@@ -130,7 +123,8 @@ def options_of(layer: KVCache) -> dict[str, int | None]:
 
 def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
     if not path.is_file():
-        raise FileNotFoundError(f"{path} doesn't exist, so there is no cache to load")
+        what = "is no regular file" if path.exists() else "doesn't exist"
+        raise FileNotFoundError(f"{path} {what}, so there is no cache to load")
     try:
         arrays, metadata = mx.load(str(path), format="safetensors", return_metadata=True)
         mx.eval(list(arrays.values()))

@@ -176,6 +176,13 @@ def _open(source: str | Path, folder: str | Path, force: bool) -> tuple[Checkpoi
         )
     if folder.exists() and folder.samefile(checkpoint.folder):
         raise ValueError(f"{folder} is where the model is read from; name another directory")
+    sources = {file.resolve() for file in checkpoint.folder.iterdir()}
+    for file in save.model_files(folder):
+        if file.resolve() in sources:  # writing goes through links
+            raise ValueError(
+                f"{file} leads to {file.resolve()}, which the model is read from; name another"
+                " directory"
+            )
     save.check_destination(folder, force=force)
     return checkpoint, folder
 

@@ -115,6 +115,7 @@ def _explain(file: Path, head: bytes) -> None:
             f"{file} is a Git LFS pointer, not the weights; run `git lfs pull` in its directory"
         )
     length, num_bytes = int.from_bytes(head[:8], "little"), file.stat().st_size
+    _check_length(file, 8, num_bytes)
     if length > _MAX_HEADER:
         return
     _check_length(file, 8 + length, num_bytes)

@@ -21,6 +21,7 @@ import mlx.core as mx
 
 from model.weights.files import WEIGHT_SUFFIXES
 from model.weights.memory import gigabytes
+from model.whole import whole_file
 
 SHARD_BYTES = 2_000_000_000  # of one file; what is written at a time has to be in memory
 TOKENIZER_FILES = (
@@ -61,7 +62,7 @@ def check_destination(folder: Path, *, force: bool = False, num_bytes: int = 0) 
     """Raise what would be raised at the end of a long run: before it."""
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name a directory to write the model to")
-    if not force and (lost := _model_files(folder)):
+    if not force and (lost := model_files(folder)):
         raise FileExistsError(
             f"{folder} already holds a model ({lost[0].name}); name another directory, or --force"
             " to replace it"
@@ -83,7 +84,7 @@ def tokenizer_files(folder: Path) -> list[Path]:
     return sorted(file for file in found if file.is_file())
 
 
-def _model_files(folder: Path) -> list[Path]:
+def model_files(folder: Path) -> list[Path]:
     """What a new model would replace, or be confused with."""
     if not folder.is_dir():
         return []
@@ -116,14 +117,16 @@ def _is_on_disk_of(folder: Path, other: Path) -> bool:
 
 def _move(made: Path, folder: Path) -> None:
     """In one step where nothing is there; else file by file, and what is left of an older model
-    goes, because it would be read along with the new one. The user's other files stay."""
+    goes, because it would be read along with the new one. The user's other files stay, as do modes
+    and links."""
     if not folder.exists() or not (any(folder.iterdir()) or folder.is_symlink()):
         made.rename(folder)
         return
     new = {file.name for file in made.iterdir()}
-    old = [file for file in _model_files(folder) if file.name not in new]
+    old = [file for file in model_files(folder) if file.name not in new]
     for file in sorted(made.iterdir()):
-        file.replace(folder / file.name)
+        with whole_file(folder / file.name) as place:
+            shutil.move(file, place)
     for file in old:
         file.unlink()
 

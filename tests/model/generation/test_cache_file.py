@@ -1,6 +1,8 @@
 """generation/cache_file.py: what comes back is what went in, and nothing else is taken for it."""
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import mlx.core as mx
@@ -132,6 +134,35 @@ def test_nothing_is_lost_when_saving_fails(m, ids, tmp_path, monkeypatch):
         save_cache(file, filled(m, ids[:9]), ids[:9], m)
     assert file.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == ["one"]
+
+
+def test_two_threads_may_save_to_one_file(m, ids, tmp_path):
+    """Whoever is last wins; both used one temporary name before."""
+    caches = {length: filled(m, ids[:length]) for length in (9, 40)}
+    mx.eval([layer.state for cache in caches.values() for layer in cache])
+
+    def save_often(length):
+        for _ in range(20):
+            save_cache(tmp_path / "one", caches[length], ids[:length], m)
+
+    with ThreadPoolExecutor(2) as pool:
+        for result in [pool.submit(save_often, length) for length in caches]:
+            result.result()
+    assert load_cache(tmp_path / "one", m)[1] in (ids[:9], ids[:40])
+    assert [each.name for each in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_fifo_gets_a_file_that_can_be_loaded(m, ids, tmp_path):
+    """MLX alone would write to another name, one with its own ending."""
+    os.mkfifo(tmp_path / "fifo")
+    with ThreadPoolExecutor(1) as pool:
+        content = pool.submit((tmp_path / "fifo").read_bytes)
+        save_cache(tmp_path / "fifo", filled(m, ids), ids, m)
+        (tmp_path / "one").write_bytes(content.result())
+    assert (tmp_path / "fifo").is_fifo()
+    assert load_cache(tmp_path / "one", m)[1] == ids
+    with pytest.raises(FileNotFoundError, match="fifo is no regular file"):
+        load_cache(tmp_path / "fifo", m)
 
 
 def test_what_can_not_be_saved(m, ids, tmp_path):

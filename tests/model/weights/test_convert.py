@@ -257,6 +257,29 @@ def test_a_destination_that_cant_be_replaced_as_a_whole(tmp_path, monkeypatch):
     assert temporaries(tmp_path) == []
 
 
+def test_links_and_modes_stay_where_a_model_is_replaced(tmp_path):
+    """Such as a config.json that several folders share, or weights on a larger disk."""
+    folder = shutil.copytree(REFERENCE / "qwen2-bias", tmp_path / "m")
+    (folder / "config.json").rename(tmp_path / "shared.json")
+    (folder / "config.json").symlink_to("../shared.json")
+    (folder / "model.safetensors").chmod(0o640)
+    convert(REFERENCE / "qwen3-tied", folder, force=True)
+    assert os.readlink(folder / "config.json") == "../shared.json"
+    assert (folder / "model.safetensors").stat().st_mode & 0o777 == 0o640
+    assert_golden(load(folder), "qwen3-tied")
+
+
+def test_links_to_the_model_that_is_read_are_not_written_through(tmp_path):
+    source = shutil.copytree(REFERENCE / "qwen3-tied", tmp_path / "source")
+    (tmp_path / "m").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "m" / name).symlink_to(source / name)
+    before = unchanged(tmp_path)
+    with pytest.raises(ValueError, match=r"leads to .*/config\.json, which the model is"):
+        convert(source, tmp_path / "m", force=True)
+    assert unchanged(tmp_path) == before
+
+
 def test_links_to_nowhere_and_folders_are_no_files_of_a_tokenizer(torch_folder, tmp_path):
     (torch_folder / "vocab.json").symlink_to(tmp_path / "nowhere")
     (torch_folder / "merges.txt").mkdir()

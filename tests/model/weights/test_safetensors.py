@@ -143,6 +143,12 @@ def test_a_shape_beyond_all_memory(tmp_path):
     refused(write(tmp_path / "x", {"a": entry}, bytes(4)), "tensor a has 4 bytes for F32 (1099511")
 
 
+@pytest.mark.parametrize("content", [b"", b"1234567"])
+def test_a_file_too_short_for_a_length(tmp_path, content):
+    (tmp_path / "x").write_bytes(content)
+    refused(tmp_path / "x", f"is truncated: it needs at least 8 bytes and has {len(content)};")
+
+
 def test_a_header_longer_than_the_format_allows(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(struct.pack("<Q", 100_000_001) + b"{}")
