@@ -20,6 +20,8 @@ from model.generation.session import Session
 from model.transformer import Transformer
 from model.weights.load import load
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Batch",
     "Config",
@@ -35,3 +37,7 @@ __all__ = [
     "make_sampler",
     "save_cache",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from model.arguments import whole_number
 from model.config import Config
 
 Mask = mx.array | str | None  # bool, (L, S) or (B, 1, L, S): True where a query sees a key
@@ -336,6 +337,8 @@ def _append(held: Parts | None, new: Parts, num_held: int) -> Parts:
 
 
 def _check_sizes(max_size: int, keep: int) -> None:
+    whole_number("max_size", max_size)
+    whole_number("keep", keep)
     if keep < 0 or max_size <= keep:
         raise ValueError(
             f"a cache of max_size {max_size} that keeps the first {keep} positions has no room for"

@@ -118,6 +118,13 @@ class Config:
             return self.max_position_embeddings
         return max(self.max_position_embeddings, int(self.rope.original_context * self.rope.factor))
 
+    def __repr__(self) -> str:
+        """In one line what tells models apart; there are many more fields."""
+        return (
+            f"Config({self.model_type}, {self.num_hidden_layers} layers of {self.hidden_size},"
+            f" vocabulary {self.vocab_size:,}, context {self.context:,})"
+        )
+
     def is_sparse(self, layer: int) -> bool:
         """Whether the layer's MLP is a mixture of experts."""
         return layer in self.sparse_layers

@@ -17,6 +17,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from model.arguments import shown
 from model.cache import KVCache, Mask, make_layers
 from model.config import Config
 from model.cpu.layout import Joined, lay_out
@@ -138,6 +139,8 @@ class Transformer(nn.Module):
 
     def __call__(self, ids: mx.array, cache: list[KVCache] | None = None) -> mx.array:
         """ids (B, L) int -> logits (B, L, V). With a cache, the ids follow those it holds."""
+        if not isinstance(ids, mx.array) or ids.ndim != 2:
+            raise TypeError(f"ids must be an mx.array of (batch, length), got {shown(ids)}")
         return self.head(self.hidden(ids, cache))
 
     def hidden(self, ids: mx.array, cache: list[KVCache] | None = None) -> mx.array:

@@ -12,21 +12,28 @@ Blind spot: it knows no text. Whoever reads says when a row is done, or which id
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 import mlx.core as mx
 
+from model.arguments import check_model, functions, id_list, shown, whole_number
 from model.cache import FLOATS, Form, Mask, Parts, causal_mask, grown, make_layers, write
 from model.cpu import blas
-from model.generation.generate import Token, check_ids, check_numbers, room_after
+from model.generation.generate import (
+    Token,
+    check_ids,
+    check_numbers,
+    checked_sampler,
+    num_ids,
+    room_after,
+)
 from model.generation.sample import (
     History,
     Logprobs,
     Processor,
     Sampler,
-    greedy,
     make_logprobs,
     process,
 )
@@ -58,6 +65,9 @@ def generate_batch(
 
     Raises ValueError, at the call, for what generate() would refuse.
     """
+    if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
+        raise TypeError(f"prompts must be a list of lists of ids, got {shown(prompts)}")
+    prompts, stop_ids = list(prompts), {*id_list(stop_ids, "stop_ids")}
     batch = Batch(m, max_rows=max_rows, prefill_step_size=prefill_step_size, vocab_size=vocab_size)
     limits = _one_each(max_tokens, len(prompts), "max_tokens")
     samplers = _one_each(sampler, len(prompts), "samplers")
@@ -75,7 +85,7 @@ def generate_batch(
 
 
 def _one_each(value: object, num_prompts: int, name: str) -> list:
-    if not isinstance(value, Sequence):
+    if isinstance(value, str) or not isinstance(value, Sequence):
         return [value] * num_prompts
     if len(value) != num_prompts:
         raise ValueError(f"there are {len(value)} {name} for {num_prompts} prompts")
@@ -132,14 +142,16 @@ class Batch:
         group_size: int = 64,
     ) -> None:
         """max_rows: rows that run at a time. bits, group_size: as for make_cache()."""
+        check_model(m)
+        whole_number("max_rows", max_rows)
+        whole_number("prefill_step_size", prefill_step_size)
         if max_rows < 1 or prefill_step_size < 1:
             raise ValueError(
                 f"max_rows and prefill_step_size must be at least 1, got {max_rows} and"
                 f" {prefill_step_size}"
             )
         self._m, self._max_rows, self._step_size = m, max_rows, prefill_step_size
-        rows = m.config.vocab_size
-        self._num_valid = rows if vocab_size is None else min(vocab_size, rows)
+        self._num_valid = num_ids(m, vocab_size)
         self._form = make_layers(m.config, bits=bits, group_size=group_size)[0].form
         self._keys = count()
         self._waiting: deque[_Row] = deque()
@@ -161,7 +173,7 @@ class Batch:
 
         The arguments are those of generate(), and so are the errors.
         """
-        ids = list(ids)
+        ids, processors = id_list(ids), functions("processors", processors)
         check_ids(ids, self._num_valid)
         check_numbers(max_tokens, self._step_size, top_logprobs, self._num_valid)
         num_left = min(max_tokens, room_after(self._m, ids, 0))
@@ -172,8 +184,8 @@ class Batch:
             key=next(self._keys),
             ids=ids,
             num_left=num_left,
-            sampler=sampler or greedy,
-            processors=list(processors),
+            sampler=checked_sampler(sampler),
+            processors=processors,
             num_top=top_logprobs,
             history=history,
         )

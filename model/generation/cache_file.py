@@ -10,11 +10,13 @@ them; a model that differs elsewhere only isn't told apart.
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
+from model.arguments import check_layers, check_model, file_path, id_list
 from model.cache import KVCache, Quantized, RotatingKVCache, make_layers
 from model.transformer import Transformer
 from model.whole import whole_file
@@ -29,7 +31,9 @@ def save_cache(path: str | Path, cache: list[KVCache], ids: Sequence[int], m: Tr
     Raises ValueError if the cache is empty or holds another number of ids, OSError where `path`
     can't be a file.
     """
-    path = Path(path)
+    path, ids = file_path(path), id_list(ids, "ids")
+    check_layers(cache)
+    check_model(m)
     if not ids or any(layer.offset != len(ids) for layer in cache):
         held = cache[0].offset
         raise ValueError(f"the cache holds {held} ids and {len(ids)} were given; there must be one")
@@ -56,7 +60,9 @@ def load_cache(
     Raises FileNotFoundError, or ValueError for a file that is damaged, was computed by another
     model, or holds other ids.
     """
-    arrays, metadata = _read(Path(path))
+    path = file_path(path)
+    check_model(m)
+    arrays, metadata = _read(path)
     if metadata.get("fingerprint") != fingerprint(m):
         raise ValueError(
             f"{path} was computed by another model (a {metadata.get('model')}), whose keys and"
@@ -68,7 +74,7 @@ def load_cache(
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); save the cache again") from None
     if ids is not None:
-        _check_beginning(path, held, list(ids))
+        _check_beginning(path, held, id_list(ids, "ids"))
     return cache, held
 
 
@@ -107,8 +113,9 @@ def fingerprint(m: Transformer) -> str:
         names.append(f"{name} {array.shape} {array.dtype}")
         samples.append(array[(0,) * (array.ndim - 1)][:_SAMPLE].astype(mx.float32))
     values = mx.concatenate(samples).tolist()
-    content = repr((m.config, names, values)).encode()
-    return hashlib.sha256(content).hexdigest()
+    config = ", ".join(f"{f.name}={getattr(m.config, f.name)!r}" for f in fields(m.config))
+    content = f"(Config({config}), {names}, {values})"
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def options_of(layer: KVCache) -> dict[str, int | None]:

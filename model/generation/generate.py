@@ -13,10 +13,11 @@ certain of each id, and then their rejection scheme is to draw and to compare.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, overload
 
 import mlx.core as mx
 
+from model.arguments import check_layers, check_model, functions, id_list, shown, whole_number
 from model.cache import KVCache
 from model.cpu import blas
 from model.generation.sample import (
@@ -45,6 +46,30 @@ class Token(NamedTuple):
     id: int
     logprob: float
     top: tuple[tuple[int, float], ...]
+
+
+@overload
+def generate(
+    m: Transformer,
+    ids: Sequence[int],
+    *,
+    max_tokens: int = 256,
+    sampler: Sampler | None = None,
+    processors: Sequence[Processor] = (),
+    cache: list[KVCache] | None = None,
+    cached_ids: Sequence[int] = (),
+    draft: "str | Transformer | Drafter | None" = None,
+    prefill_step_size: int = 512,
+    vocab_size: int | None = None,
+    on_prefill: Callable[[int, int], None] | None = None,
+    top_logprobs: None = None,
+) -> Iterator[int]: ...
+
+
+@overload
+def generate(
+    m: Transformer, ids: Sequence[int], *, top_logprobs: int, **options: Any
+) -> Iterator[Token]: ...
 
 
 def generate(
@@ -78,11 +103,12 @@ def generate(
     their log-probabilities and so many alternatives (0 for none), in place of ids.
 
     Raises ValueError, at the call, for an empty prompt, an id outside the vocabulary, or a prompt
-    that leaves no room in the context.
+    that leaves no room in the context, and TypeError for a text in the place of ids and the like.
     """
-    ids = list(ids)
+    check_model(m)
+    ids, cached_ids = id_list(ids), id_list(cached_ids, "cached_ids")
     cache = m.make_cache() if cache is None else cache
-    num_valid = m.config.vocab_size if vocab_size is None else min(vocab_size, m.config.vocab_size)
+    num_valid = num_ids(m, vocab_size)
     _check_cache(m, cache)
     check_ids([*cached_ids, *ids] if ids else ids, num_valid)
     check_numbers(max_tokens, prefill_step_size, top_logprobs, num_valid)
@@ -91,8 +117,8 @@ def generate(
     run = _Run(
         m=m,
         cache=cache,
-        sampler=sampler or greedy,
-        processors=list(processors),
+        sampler=checked_sampler(sampler),
+        processors=functions("processors", processors),
         num_valid=num_valid,
         num_top=top_logprobs,
         ids=[*cached_ids, *ids],
@@ -281,11 +307,24 @@ def _prefill(
 
 
 def _check_cache(m: Transformer, cache: list[KVCache]) -> None:
+    check_layers(cache)
     if len(cache) != m.config.num_hidden_layers:
         raise ValueError(
             f"the cache has {len(cache)} layers and the model {m.config.num_hidden_layers};"
             " pass one from this model's make_cache()"
         )
+
+
+def num_ids(m: Transformer, vocab_size: int | None) -> int:
+    """How many ids there are, where the embedding may have rows that only pad it."""
+    rows = m.config.vocab_size
+    return rows if vocab_size is None else min(whole_number("vocab_size", vocab_size), rows)
+
+
+def checked_sampler(sampler: Sampler | None) -> Sampler:
+    if sampler is not None and not callable(sampler):
+        raise TypeError(f"the sampler must be a function, see make_sampler; got {shown(sampler)}")
+    return sampler or greedy
 
 
 def check_ids(ids: list[int], num_valid: int) -> None:
@@ -304,6 +343,10 @@ def check_numbers(
     max_tokens: int, prefill_step_size: int, top_logprobs: int | None, num_valid: int
 ) -> None:
     """Refuse numbers that make no sense."""
+    whole_number("max_tokens", max_tokens)
+    whole_number("prefill_step_size", prefill_step_size)
+    if top_logprobs is not None:
+        whole_number("top_logprobs", top_logprobs)
     if max_tokens < 0 or prefill_step_size < 1:
         raise ValueError(
             f"max_tokens must be at least 0 and prefill_step_size at least 1, got {max_tokens} and"

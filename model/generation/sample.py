@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
+from model.arguments import number, shown
+
 GREEDY_BELOW = 1e-5  # a lower temperature leaves the likeliest id alone, and overflows float32
 
 _SMALLEST = 2.0**-126  # the smallest normal float32
@@ -143,7 +145,10 @@ def process(processors: Sequence[Processor], history: History, logits: mx.array)
 
 
 def _add_bias(logit_bias: Mapping[int, float]) -> Processor:
+    if not isinstance(logit_bias, Mapping):
+        raise TypeError(f"logit_bias must be a dict, id -> bias, got {shown(logit_bias)}")
     for one, bias in logit_bias.items():
+        number(f"logit_bias of id {one}", bias)
         if isinstance(one, bool) or not isinstance(one, int) or one < 0:
             raise ValueError(f"logit_bias is for ids, whole numbers from 0 on, got {one!r}")
         if not (math.isfinite(bias) or bias == -math.inf):
@@ -210,6 +215,9 @@ def make_logprobs(logits: mx.array, ids: mx.array, num_top: int) -> Logprobs:
 
 
 def _check_penalties(repetition: float, presence: float, frequency: float) -> None:
+    penalties = {"repetition": repetition, "presence": presence, "frequency": frequency}
+    for name, value in penalties.items():
+        number(f"{name}_penalty", value)
     if not (math.isfinite(repetition) and repetition > 0):
         raise ValueError(f"repetition_penalty must be above 0, 1 for none, got {repetition!r}")
     for name, value in (("presence", presence), ("frequency", frequency)):
@@ -218,6 +226,8 @@ def _check_penalties(repetition: float, presence: float, frequency: float) -> No
 
 
 def _check(temperature: float, top_k: int, top_p: float, min_p: float, seed: int | None) -> None:
+    for name, value in {"temperature": temperature, "top_p": top_p, "min_p": min_p}.items():
+        number(name, value)
     if not (math.isfinite(temperature) and temperature >= 0):
         raise ValueError(f"temperature must be 0 (greedy) or above, got {temperature!r}")
     if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 0:

@@ -10,8 +10,9 @@ fork() of one that has read what they share.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
+from model.arguments import check_model, id_list
 from model.cache import KVCache
 from model.generation.cache_file import load_cache, options_of, save_cache
 from model.generation.generate import Token, generate
@@ -26,6 +27,7 @@ class Session:
 
     def __init__(self, m: Transformer, **cache_options: Any) -> None:
         """cache_options: max_size, keep, bits, group_size, as for m.make_cache()."""
+        check_model(m)
         self.m = m
         self.num_reused = 0
         self._cache: list[KVCache] = m.make_cache(**cache_options)
@@ -42,14 +44,24 @@ class Session:
         """How the cache was made, of bits, group_size, max_size and keep what isn't the default."""
         return options_of(self._cache[0])
 
+    @overload
+    def generate(
+        self, ids: Sequence[int], *, top_logprobs: None = None, **options: Any
+    ) -> Iterator[int]: ...
+
+    @overload
+    def generate(
+        self, ids: Sequence[int], *, top_logprobs: int, **options: Any
+    ) -> Iterator[Token]: ...
+
     def generate(self, ids: Sequence[int], **options: Any) -> Iterator[int] | Iterator[Token]:
         """generate() with the whole prompt; what it shares with the ids held isn't read again.
 
         It ends a stream that is still open. A rotating cache that has dropped positions can't go
         back to an earlier one, and then starts anew.
         """
+        ids = id_list(ids)
         self._close()
-        ids = list(ids)
         self._rewind(ids)
         self.num_reused = num_held = self._cache[0].offset
         stream = generate(

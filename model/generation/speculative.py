@@ -17,6 +17,7 @@ how long is learned: that part is our own.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from model.arguments import shown
 from model.cache import SPARE
 
 if TYPE_CHECKING:
@@ -195,12 +196,12 @@ def make_drafter(
     """ "ngram", a smaller model, a drafter of one's own or None -> the drafter."""
     if draft is None:
         return NoDraft()
-    if isinstance(draft, str):
-        if draft != "ngram":
-            raise ValueError(f'draft must be "ngram", a model or a Drafter, got {draft!r}')
+    if draft == "ngram":
         return NGramDraft()
     if hasattr(draft, "propose"):
         return draft
+    if not hasattr(draft, "make_cache"):
+        raise ValueError(f'draft must be "ngram", a model or a Drafter, got {shown(draft)}')
     return ModelDraft(draft, num_valid, _num_bytes(draft) / _num_bytes(m))
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import mlx.core as mx
 
+from model.arguments import file_path
 from model.config import Config
 from model.weights import gguf, meta
 from model.weights.files import (
@@ -75,7 +76,7 @@ def open_checkpoint(path: str | Path, *, packed: bool = False) -> Checkpoint:
     can compute with them. Raises FileNotFoundError where something isn't there, ValueError where it
     is damaged or unsupported.
     """
-    path = Path(path)
+    path = file_path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} doesn't exist; pass a model's directory or .gguf file")
     if path.is_dir():

@@ -15,6 +15,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from model.arguments import file_path
 from model.cpu import blas
 from model.weights import memory, save
 from model.weights.checkpoint import Checkpoint, open_checkpoint
@@ -168,7 +169,7 @@ def _mlx_name(name: str) -> str:
 
 
 def _open(source: str | Path, folder: str | Path, force: bool) -> tuple[Checkpoint, Path]:
-    checkpoint, folder = open_checkpoint(source), Path(folder)
+    checkpoint, folder = open_checkpoint(source), file_path(folder)
     if checkpoint.raw is None:
         raise ValueError(
             f"{source} is a GGUF file, which has neither config.json nor tokenizer.json to write;"

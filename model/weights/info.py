@@ -13,6 +13,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from model.arguments import file_path
 from model.config import Config
 from model.weights import memory
 from model.weights.checkpoint import open_checkpoint
@@ -76,7 +77,7 @@ def inspect(
     Raises what `load` raises before it reads weights, and ValueError for a context that the model
     doesn't have.
     """
-    path = Path(path)
+    path = file_path(path)
     if path.suffix == ".safetensors" and path.is_file() and not _is_whole(path):
         return _of_tensors(path)
     kind = check_dtype(dtype)

@@ -19,6 +19,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
+from model.arguments import file_path
 from model.config import FLOAT_TYPES
 from model.cpu import blas, layout
 from model.moe import checkpoint_names
@@ -66,8 +67,8 @@ def load(
     unsupported or contradicts its description, NotEnoughMemory (a RuntimeError) where the weights
     won't fit.
     """
-    dtype = check_dtype(dtype)
-    begin_import(Path(path))  # while enable() looks how busy the cores are
+    path, dtype = file_path(path), check_dtype(dtype)
+    begin_import(path)  # while enable() looks how busy the cores are
     blas.enable()
     checkpoint = open_checkpoint(path, packed=quantized is True)
     dtype = dtype or default_dtype(checkpoint)
