@@ -198,8 +198,8 @@ def scaling(library: str, num_megabytes: str, size: str) -> Figures:
         merges = json.loads(tokenizer.to_str())["model"]["merges"]
         return figures(perf_counter() - start, [tuple(merge) for merge in merges])
     from bpe.formats import to_glyphs
-    from bpe.run import run
-    from bpe.trainer import Documents, split_options
+    from bpe.training.run import run
+    from bpe.training.trainer import Documents, split_options
 
     start = perf_counter()
     result = run(Documents(texts), *split_options(int(size), {"workers": 2}))
@@ -215,7 +215,7 @@ def scaling(library: str, num_megabytes: str, size: str) -> Figures:
 def memory(num_megabytes: str) -> Figures:
     """Peak memory on 10 MB of source that comes again and again."""
     import bpe
-    from bpe.run import peak_memory
+    from bpe.training.run import peak_memory
 
     def repeated(texts: list[str], times: int) -> Iterator[str]:
         for _ in range(times):

@@ -29,7 +29,7 @@ from benchmarks.history import (
     machine_of,
     value_of,
 )
-from bpe.whole import whole_file
+from bpe.formats.whole import whole_file
 
 OURS = {"generate": "bytepair float32", "encode": "bytepair", "train": "bytepair, 2 processes"}
 GENERATORS = (

@@ -153,7 +153,7 @@ def run_module(module: str, arguments: tuple[str, ...]) -> dict[str, Any]:
 
 def qwen3_tokenizer() -> Path:
     """Qwen3's tokenizer.json: the tests' copy in the user's cache, or the Hub's."""
-    from bpe import hub
+    from bpe.formats import hub
     from pipeline import source
 
     kept = source.cache_directory() / "tests" / "qwen3" / "tokenizer.json"

@@ -16,7 +16,13 @@ from bpe.tokenizer import Stream, Tokenizer
 
 if TYPE_CHECKING:
     from bpe import lab
-    from bpe.trainer import count_pieces, split_pieces, train, train_files, train_from_counts
+    from bpe.training.trainer import (
+        count_pieces,
+        split_pieces,
+        train,
+        train_files,
+        train_from_counts,
+    )
 
 __all__ = [
     "AddedToken",
@@ -41,7 +47,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "lab":
         return import_module("bpe.lab")
-    return getattr(import_module("bpe.trainer"), name)
+    return getattr(import_module("bpe.training.trainer"), name)
 
 
 def __dir__() -> list[str]:

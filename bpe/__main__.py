@@ -1,6 +1,6 @@
 """command line -> ids or text on stdout: python -m bpe encode | decode | count | train.
 
-With lab/cli.py and train_cli.py the only file of bpe that prints. Blind spot: tokenizing itself.
+With lab/cli.py and training/cli.py the only file of bpe that prints. Blind spot: tokenizing itself.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
-from bpe import train_cli
 from bpe.formats.named import GENUINE
 from bpe.lab import cli as lab_cli
+from bpe.training import cli as train_cli
 
 if TYPE_CHECKING:
     from bpe.tokenizer import Tokenizer

@@ -17,15 +17,15 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from bpe import formats
-from bpe.added import AddedTokens, Stretch
+from bpe.encoding.added import AddedTokens, Stretch
+from bpe.encoding.pieces import PieceCache
+from bpe.encoding.pretokenize import PreTokenizer
+from bpe.encoding.words import WordCache
 from bpe.garbage import no_garbage_collection
-from bpe.pieces import PieceCache
-from bpe.pretokenize import PreTokenizer
 from bpe.spec import AddedToken, Padding, Spec, Truncation
-from bpe.words import WordCache
 
 if TYPE_CHECKING:
-    from bpe.batch import Workers
+    from bpe.encoding.workers import Workers
 
 DECODED_AT_ONCE = 4096  # ids; more would go through main memory
 
@@ -187,7 +187,7 @@ class Tokenizer:
         several tokens is in the span of each. Where the file asks for trim_offsets, the spaces at
         both ends of a token are left out.
         """
-        from bpe.offsets import encode_with_offsets
+        from bpe.encoding.offsets import encode_with_offsets
 
         _check_text(text)
         spans = encode_with_offsets(
@@ -212,7 +212,7 @@ class Tokenizer:
         workers: how many processes share the work. None: as many as there are cores, if there is
         enough text to be worth it. They are kept for the next batch and end with this tokenizer.
         """
-        from bpe import batch
+        from bpe.encoding import workers as batch
 
         if isinstance(texts, str):
             raise TypeError("encode_batch takes a list of texts, not one; pass [text], or encode")

@@ -73,7 +73,7 @@ class Conversation:
             raise ValueError(why)
         if path.exists() and not _is_ours(path):
             raise ValueError(f"{path} exists and is no saved conversation; take another name")
-        from bpe.whole import whole_file
+        from bpe.formats.whole import whole_file
 
         content = {"format": FORMAT, "system": self.system, "messages": self.turns}
         with whole_file(path) as temporary:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bpe.hub import (
+from bpe.formats.hub import (
     HUB_SECONDS,
     HubUnreachable,
     SourceError,

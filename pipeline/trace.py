@@ -18,8 +18,8 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 import model
-from bpe.added import AddedTokens
-from bpe.pretokenize import PreTokenizer
+from bpe.encoding.added import AddedTokens
+from bpe.encoding.pretokenize import PreTokenizer
 from bpe.spec import AddedToken
 from model.weights.memory import kv_bytes_per_token
 from pipeline.engine import Engine

@@ -1,7 +1,7 @@
 """rng -> small vocabularies of random merges over characters that share their first bytes.
 
-Shared by the tests of bpe/derivation.py and bpe/borders.py. Blind spot: it knows no rule that those
-files rely on; the merges come from random texts, in an order that may be as learned or not.
+Shared by the tests of derivation.py and borders.py in bpe/encoding. Blind spot: it knows no rule
+that those files rely on; the merges come from random texts, in an order as learned or not.
 """
 
 CHARACTERS = "ab éèē中丰串乸😀😁"  # E4 B8 begins four of them, F0 9F 98 two, C3 and C4 three

@@ -58,7 +58,7 @@ def prepare(block, folder, request):
     """Put what a block needs into a folder, or skip it with the reason that stands before it."""
     if block.mark.startswith("not run: "):
         pytest.skip(f"{block} is {block.mark}")
-    if block.mark == "needs bpe train" and importlib.util.find_spec("bpe.trainer") is None:
+    if block.mark == "needs bpe train" and importlib.util.find_spec("bpe.training.trainer") is None:
         pytest.skip(f"{block}: there is no bpe train here")
     if block.mark == "needs qwen3":
         asset("qwen3/tokenizer_config.json")

@@ -19,8 +19,8 @@ ALLOWED = {  # package -> what it may import besides the standard library and it
 ALLOWED_IN_FILE = {
     "bpe/chat.py": {"jinja2"},
     "bpe/marks.py": {"jinja2"},
-    "bpe/hub.py": {"huggingface_hub"},
-    "bpe/corpus.py": {"compression", "zstandard"},  # the former is Python's own from 3.14 on
+    "bpe/formats/hub.py": {"huggingface_hub"},
+    "bpe/training/corpus.py": {"compression", "zstandard"},  # Python's own from 3.14 on
     "bpe/lab/peers.py": {"tokenizers", "tiktoken"},  # what is compared with
     "model/weights/safetensors.py": {"safetensors", "numpy"},
 }

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from bpe.encoding.oniguruma import to_common_syntax
+from bpe.encoding.unicode16 import parse_ranges
 from bpe.formats.steps import PUNCTUATION
-from bpe.oniguruma import to_common_syntax
 from bpe.spec import (
     GPT2_PATTERN,
     GPT4O_PATTERN,
@@ -27,7 +28,6 @@ from bpe.spec import (
     Split,
     Step,
 )
-from bpe.unicode16 import parse_ranges
 
 
 class Named(NamedTuple):

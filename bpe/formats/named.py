@@ -9,7 +9,8 @@ import os
 from os import PathLike
 from pathlib import Path
 
-from bpe import formats, hub
+from bpe import formats
+from bpe.formats import hub
 from bpe.spec import Spec
 
 GENUINE = {  # a name -> the Hub repository that holds that family's tokenizer.json

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from bpe.encoding.tiktoken_syntax import given_split
 from bpe.formats.text import read_text
 from bpe.formats.tokenizer_json import read_merges, token_fields
 from bpe.spec import MAX_ID, PATTERNS, AddedToken, Normalize, Spec
-from bpe.tiktoken_syntax import given_split
 
 
 def read_tiktoken(

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from bpe.encoding.oniguruma import to_common_syntax
+from bpe.encoding.unicode16 import parse_ranges
 from bpe.formats.fields import fields_of, required, type_of, typed_fields
-from bpe.oniguruma import to_common_syntax
 from bpe.spec import GPT2_PATTERN, NUMERIC, ByteAlphabet, PrefixSpace, Split, Step
-from bpe.unicode16 import parse_ranges
 
 # Punctuation is that of Unicode 8, two marks that are letters today, and ASCII's symbols. What came
 # later is left out by ranges that hold no earlier mark.

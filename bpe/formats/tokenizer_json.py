@@ -11,6 +11,7 @@ from itertools import chain, repeat, starmap
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from bpe.encoding.oniguruma import may_match_nothing
 from bpe.formats.alphabet import bytes_vocab
 from bpe.formats.fields import (
     fields_of,
@@ -21,7 +22,6 @@ from bpe.formats.fields import (
     typed_fields,
 )
 from bpe.formats.steps import read_pattern, read_pre_tokenizer
-from bpe.oniguruma import may_match_nothing
 from bpe.spec import (
     MAX_ID,
     AddedToken,

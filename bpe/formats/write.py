@@ -11,8 +11,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from bpe.encoding.oniguruma import check_common_syntax
 from bpe.formats.alphabet import to_glyphs
-from bpe.oniguruma import check_common_syntax
+from bpe.formats.whole import whole_file
 from bpe.spec import (
     GPT2_PATTERN,
     AddedToken,
@@ -28,7 +29,6 @@ from bpe.spec import (
     Step,
     Truncation,
 )
-from bpe.whole import whole_file
 
 
 def write_tokenizer_json(spec: Spec, path: str | PathLike[str]) -> None:

@@ -18,7 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bpe.added import _WHITE_SPACE
+from bpe.encoding.added import _WHITE_SPACE
 from bpe.lab.characters import is_invisible, shown
 from bpe.lab.contexts import Completions, Kinds, Neighbours, parts
 from bpe.lab.explanation import Merger

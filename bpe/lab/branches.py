@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import regex
 
-from bpe.pretokenize import Splitter
+from bpe.encoding.pretokenize import Splitter
 from bpe.spec import PATTERNS
 
 WHOLE = 0  # stands for the whole pattern, where its alternatives can't be told apart

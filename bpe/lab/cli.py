@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bpe.whole import whole_file
+from bpe.formats.whole import whole_file
 
 if TYPE_CHECKING:
     from bpe.tokenizer import Tokenizer

@@ -16,7 +16,7 @@ from itertools import chain, islice, product
 
 import regex
 
-from bpe.pretokenize import PreTokenizer
+from bpe.encoding.pretokenize import PreTokenizer
 from bpe.spec import Split
 
 Merge = Callable[[bytes], Sequence[int]]

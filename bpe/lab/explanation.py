@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from bpe.added import AddedTokens
-from bpe.borders import Borders
+from bpe.encoding.added import AddedTokens
+from bpe.encoding.borders import Borders
+from bpe.encoding.merge import merge_long, merge_short
+from bpe.encoding.offsets import Span, _source, align
+from bpe.encoding.pieces import LONGEST_SHORT_PIECE
+from bpe.encoding.pretokenize import Splitter
 from bpe.lab.branches import Branches, meaning
 from bpe.lab.characters import described, shown
-from bpe.merge import merge_long, merge_short
-from bpe.offsets import Span, _source, align
-from bpe.pieces import LONGEST_SHORT_PIECE
-from bpe.pretokenize import Splitter
 from bpe.spec import AddedToken
 from bpe.tokenizer import Tokenizer
 

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bpe.encoding.offsets import _source, align, split_with_places
 from bpe.lab.characters import described
 from bpe.lab.explanation import Change, _changes
-from bpe.offsets import _source, align, split_with_places
 from bpe.spec import AddedToken
 from bpe.tokenizer import Tokenizer
 

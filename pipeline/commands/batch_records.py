@@ -87,7 +87,7 @@ class Journal:
         """Make OUT of the records, in the order of the lines."""
         kept = [self._records[number] for number in numbers if number in self._records]
         records = [{n: v for n, v in record.items() if n != "digest"} for record in kept]
-        from bpe.whole import whole_file
+        from bpe.formats.whole import whole_file
 
         with whole_file(self._path) as temporary:
             temporary.write_bytes(b"".join(map(_line, records)))

@@ -156,7 +156,7 @@ class _Reader:
             terminal.say(f"the history can't be kept: {terminal.one_line(error)}")
 
     def _keep_history(self) -> None:
-        from bpe.whole import whole_file
+        from bpe.formats.whole import whole_file
 
         self._readline.set_history_length(HISTORY_LINES)
         self._history.parent.mkdir(parents=True, exist_ok=True)

@@ -98,7 +98,7 @@ def _num_bytes(path: Path) -> int:
 
 def _show(walked: Trace, options: argparse.Namespace) -> None:
     if options.html:
-        from bpe.whole import whole_file
+        from bpe.formats.whole import whole_file
         from pipeline.commands.trace_html import page
 
         with whole_file(options.html) as temporary:

@@ -1,0 +1,444 @@
+"""texts -> how often each piece occurs in them, counted by one or more processes.
+
+Training needs no more of a corpus than this table, so counting is a map-reduce: each process counts
+the texts that it is given, and the tables are added up. Pieces stand in the order in which they
+first appear, however many processes there were. Blind spot: it does not know where texts come from
+(corpus.py), nor what is learned from the counts (learn.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import weakref
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from bpe.encoding.added import AddedTokens
+from bpe.encoding.literals import Literals
+from bpe.encoding.pretokenize import CHUNK_CHARACTERS, PreTokenizer
+from bpe.encoding.workers import _receive, _send, _stop
+from bpe.formats.whole import whole_file
+from bpe.spec import (
+    GPT2_PATTERN,
+    GPT4O_PATTERN,
+    LLAMA3_PATTERN,
+    QWEN_PATTERN,
+    AddedToken,
+    Lowercase,
+    Normalize,
+    PrefixSpace,
+    Prepend,
+    Replace,
+    Split,
+)
+from bpe.training import spill
+from bpe.training.corpus import Chunk, Files, opened
+
+SMALL_CORPUS = 1 << 17  # bytes; below this, starting a process takes longer than it saves
+
+# Where a long text may be cut without changing any piece (the tests try all short texts): before
+# white space, unless a newline or mark before it would take it along, and before a line's content.
+_AFTER_NEWLINE = r"(?<=\S) |(?<=[A-Za-z])\n|(?<=\n)(?=[ \t]*[^\s/])"
+_SAFE_CUTS = {
+    GPT2_PATTERN: r"(?<=\S)[ \n]",
+    QWEN_PATTERN: _AFTER_NEWLINE,
+    LLAMA3_PATTERN: _AFTER_NEWLINE,
+    GPT4O_PATTERN: _AFTER_NEWLINE,
+}
+
+# The same patterns for texts of which each line is split alone, its newline included: nothing
+# matches beyond a newline, and a newline ends its text.
+_LINE_FORMS = {
+    GPT2_PATTERN: GPT2_PATTERN.replace(
+        r"|\s+(?!\S)|\s+", r"|[^\S\n]*\n|[^\S\n]+(?!\S)|[^\S\n]+"
+    ),
+    **{
+        pattern: pattern.replace(r"[\r\n]*", r"\r*\n?")
+        .replace(r"[\r\n/]*", r"[\r/]*\n?")
+        .replace(r"|\s*[\r\n]+|", r"|[^\S\n]*(?:\n|\r)|")
+        for pattern in (QWEN_PATTERN, LLAMA3_PATTERN, GPT4O_PATTERN)
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """How a text becomes pieces: cut out added tokens, normalize, split; perhaps line by line."""
+
+    pre_tokenizer: tuple[Split | PrefixSpace, ...]
+    normalizer: tuple[Normalize | Lowercase | Replace | Prepend, ...] = ()
+    added_tokens: tuple[AddedToken, ...] = ()
+    lines: bool = False
+    unicode: str = "huggingface"
+
+    @property
+    def pattern(self) -> str | None:
+        """The one pattern, if it is one whose ways we know, and no step depends on the context."""
+        if any(not isinstance(step, Normalize | Lowercase) for step in self.normalizer):
+            return None
+        known = [pattern for pattern in _SAFE_CUTS if self.pre_tokenizer == (Split(pattern),)]
+        return known[0] if known else None
+
+
+class Splitter:
+    """A Cutting, compiled."""
+
+    def __init__(self, cutting: Cutting) -> None:
+        self._lines = cutting.lines
+        self._by_line = cutting.lines and cutting.pattern is None
+        if cutting.lines and cutting.pattern:
+            pre_tokenizer = (Split(_LINE_FORMS[cutting.pattern]),)
+            self._pre_tokenizer = _compiled(replace(cutting, pre_tokenizer=pre_tokenizer))
+        else:
+            self._pre_tokenizer = _compiled(cutting)
+        self._added = AddedTokens(cutting.added_tokens, self._pre_tokenizer.normalize)
+        self._texts = Literals(self._added.by_text)
+        cut = r"(?<=\n)[\s\S]" if cutting.lines else _SAFE_CUTS.get(cutting.pattern)
+        self._safe_cut = cut and re.compile(cut)
+
+    def last_cut(self, text: str, start: int = 0) -> int:
+        """The last place after start where text may be cut in two and give the same pieces, or 0.
+
+        What follows the text is not known, so an added token may begin near its end.
+        """
+        if self._safe_cut is None:
+            return 0
+        end = len(text) - self._texts.longest
+        for first in (max(start, end - 128), max(start, end - 4096), start):
+            places = [match.start() for match in self._safe_cut.finditer(text, first + 1, end)]
+            for place in reversed(places):
+                if not self._is_in_added(text, place):
+                    return place
+        return 0
+
+    def _is_in_added(self, text: str, place: int) -> bool:
+        for start in range(max(place - self._texts.longest + 1, 0), place):
+            found = self._texts.longest_at(text, start)
+            if found and start + len(found) > place:
+                return True
+        return False
+
+    def pieces(self, text: str) -> Iterator[list[str]]:
+        """The pieces of text, a list at a time; an empty one may be among them."""
+        split = self._pre_tokenizer.split
+        for stretch in self._stretches(text):
+            for chunk in self._chunks(stretch):
+                yield split(chunk)
+
+    def _stretches(self, text: str) -> Iterator[str]:
+        return (stretch for stretch in self._added.cut(text) if isinstance(stretch, str))
+
+    def _chunks(self, text: str) -> Iterator[str]:
+        if not self._lines:
+            yield from self._pre_tokenizer.chunks(text)
+            return
+        start = 0
+        length = 0 if self._by_line else CHUNK_CHARACTERS
+        while len(text) - start > length:
+            end = text.find("\n", start + length) + 1
+            if not end:
+                break
+            yield text[start:end]
+            start = end
+        yield text[start:]
+
+
+def _compiled(cutting: Cutting) -> PreTokenizer:
+    return PreTokenizer(cutting, unicode=cutting.unicode)
+
+
+class PieceCounter:
+    """Counts pieces; marks remember with which chunk each piece came first.
+
+    When a share of memory is given, a table that outgrows it becomes a run in folder (spill.py).
+    """
+
+    def __init__(
+        self, cutting: Cutting, share: int | None = None, folder: Path | None = None
+    ) -> None:
+        self.splitter = Splitter(cutting)
+        self.counts: Counter[str] = Counter()
+        self.marks: list[tuple[int, int]] = []  # number of a chunk, distinct pieces after it
+        self._share, self._folder = share, folder
+        self._runs: list[Path] = []
+
+    def add(
+        self, number: int, texts: Iterable[str], between: Callable[[], object] = lambda: None
+    ) -> None:
+        """Count the pieces of a chunk's texts. between is called every few milliseconds."""
+        update = self.counts.update
+        for text in texts:
+            for pieces in self.splitter.pieces(text):
+                update(pieces)
+                between()
+        self.counts.pop("", None)
+        self.marks.append((number, len(self.counts)))
+        if self._share is not None and spill.table_bytes(self.counts) > self._share:
+            self._spill()
+
+    def take(self) -> Table:
+        """What was counted so far; then begin again at nothing."""
+        table = Table(list(self.counts), list(self.counts.values()), self.marks)
+        self.counts, self.marks = Counter(), []
+        return table
+
+    def flush(self) -> list[Path]:
+        """What was counted since the last flush, as runs."""
+        self._spill()
+        runs, self._runs = self._runs, []
+        return runs
+
+    def _spill(self) -> None:
+        if self.counts:
+            handle, name = tempfile.mkstemp(suffix=".run", dir=self._folder)
+            os.close(handle)
+            spill.write_run(self.counts, Path(name))
+            self._runs.append(Path(name))
+            self.counts, self.marks = Counter(), []
+
+
+@dataclass
+class Table:
+    """Pieces and their counts, in order of first appearance; marks as in PieceCounter."""
+
+    pieces: list[str]
+    counts: list[int]
+    marks: list[tuple[int, int]]
+
+    def as_counter(self) -> Counter[str]:
+        return Counter(dict(zip(self.pieces, self.counts)))
+
+    def packed(self) -> tuple[bytes, array, list[tuple[int, int]]]:
+        """For a pipe: the pieces in UTF-8, which never holds a byte FF, so that it can separate."""
+        joined = b"\xff".join([piece.encode() for piece in self.pieces])
+        return joined, array("Q", self.counts), self.marks
+
+    @classmethod
+    def unpacked(cls, packed: tuple[bytes, array, list[tuple[int, int]]]) -> Table:
+        joined, counts, marks = packed
+        pieces = [piece.decode() for piece in joined.split(b"\xff")] if counts else []
+        return cls(pieces, counts.tolist(), marks)
+
+
+def add_up(tables: list[Table], counts: Counter[str], *, in_order: bool = False) -> None:
+    """Add tables to counts; in_order: new pieces come in the order of their first chunk."""
+    if in_order:
+        for piece in _by_first_chunk(tables):
+            counts.setdefault(piece, 0)
+    for table in tables:
+        if counts:
+            for piece, count in zip(table.pieces, table.counts):
+                counts[piece] += count
+        else:
+            counts.update(dict(zip(table.pieces, table.counts)))
+
+
+def _by_first_chunk(tables: list[Table]) -> Iterator[str]:
+    spans = []
+    for table in tables:
+        ends = [end for _, end in table.marks]
+        for (number, end), start in zip(table.marks, [0, *ends]):
+            spans.append((number, table.pieces, start, end))
+    for _, pieces, start, end in sorted(spans, key=itemgetter(0)):
+        yield from islice(pieces, start, end)
+
+
+class Helper:
+    """Another process that counts. Sending never waits: what the pipe can't take is sent later."""
+
+    def __init__(self, *settings: Any) -> None:
+        """settings: what PieceCounter takes."""
+        path = [os.path.abspath(folder) for folder in sys.path]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _SERVE.format(path=path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the caller; we end with our input
+        )
+        self.close = weakref.finalize(self, _stop, [self._process])
+        self._pipe = self._process.stdin.fileno()
+        os.set_blocking(self._pipe, False)
+        self._unsent = memoryview(b"")
+        self.send(settings)
+
+    def send(self, message: Any) -> None:
+        """Queue a message; call push until it is gone."""
+        data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        self._unsent = memoryview(bytes(self._unsent) + len(data).to_bytes(8, "little") + data)
+        self.push()
+
+    def push(self) -> bool:
+        """Write what the pipe takes now; True if nothing is left."""
+        while self._unsent:
+            try:
+                self._unsent = self._unsent[os.write(self._pipe, self._unsent) :]
+            except BlockingIOError:
+                return False
+            except BrokenPipeError as error:
+                raise RuntimeError("a counting process ended unexpectedly") from error
+        return True
+
+    def take(self) -> Table:
+        """Wait for what it has counted; it then begins again at nothing."""
+        return Table.unpacked(self._ask("take"))
+
+    def flush(self) -> list[Path]:
+        """Wait for what it has counted since the last flush, as runs."""
+        return self._ask("flush")
+
+    def _ask(self, request: str) -> Any:
+        os.set_blocking(self._pipe, True)
+        self.send(request)
+        try:
+            answer = _receive(self._process.stdout)
+        except (OSError, EOFError) as error:
+            raise RuntimeError("a counting process ended unexpectedly") from error
+        os.set_blocking(self._pipe, False)
+        return answer
+
+
+_SERVE = "import sys; sys.path[:] = {path!r}; from bpe.training.counts import serve; serve()"
+
+
+def serve() -> None:
+    """The helper: read its settings, then chunks to count, and requests for what it has."""
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # nothing else may be written between the answers
+    try:
+        counter = PieceCounter(*_receive(requests))
+        while True:
+            message = _receive(requests)
+            if message == "take":
+                _send(answers, counter.take().packed())
+            elif message == "flush":
+                _send(answers, counter.flush())
+            else:
+                counter.add(*message)
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+        os._exit(0)  # the caller is gone, or stops
+
+
+class Counting:
+    """Counts chunks with this process and num_workers - 1 helpers, which start when it is worth it.
+
+    in_order: pieces shall come in the order in which they first appear. share, folder: how much
+    memory each process may use, and where it puts what is more.
+    """
+
+    def __init__(
+        self,
+        cutting: Cutting,
+        num_workers: int,
+        *,
+        in_order: bool = False,
+        share: int | None = None,
+        folder: Path | None = None,
+        small_corpus: int = SMALL_CORPUS,
+    ) -> None:
+        self._settings = (cutting, share, folder)
+        self._num_workers, self._small_corpus = num_workers, small_corpus
+        self._in_order = in_order
+        self._own = PieceCounter(*self._settings)
+        self._helpers: list[Helper] = []
+        self._number = self._num_bytes = 0
+        self.table: Counter[str] = Counter()  # what has been counted up to the last add_up
+        self.runs: list[Path] = []  # ... or to the last flush
+
+    @property
+    def last_cut(self) -> Callable[[str, int], int]:
+        return self._own.splitter.last_cut
+
+    def add(self, chunk: Chunk) -> None:
+        self._number += 1
+        self._num_bytes += chunk.num_bytes
+        if self._num_bytes > self._small_corpus and not self._helpers:
+            self._helpers = [Helper(*self._settings) for _ in range(self._num_workers - 1)]
+        for helper in self._helpers:
+            if helper.push():
+                helper.send((self._number, chunk.texts))
+                return
+        self._own.add(self._number, chunk.texts, self._push)
+
+    def _push(self) -> None:
+        for helper in self._helpers:
+            helper.push()
+
+    def add_up(self) -> Counter[str]:
+        """The counts of all chunks so far. More chunks may follow."""
+        tables = [self._own.take(), *(helper.take() for helper in self._helpers)]
+        add_up(tables, self.table, in_order=self._in_order)
+        return self.table
+
+    def flush(self) -> list[Path]:
+        """The same as runs in the folder, for when the counts may not fit in memory."""
+        for process in (self._own, *self._helpers):
+            self.runs += process.flush()
+        return self.runs
+
+    def close(self) -> None:
+        for helper in self._helpers:
+            helper.close()
+
+
+# --- tables in files -----------------------------------------------------------------------------
+
+
+def write_counts(counts: Mapping[str, int], path: Path) -> None:
+    """Write a table: the line "piece<TAB>count", then one line a piece, as JSON, and its count."""
+    with whole_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.write("piece\tcount\n")
+        for piece, count in counts.items():
+            file.write(f"{json.dumps(piece, ensure_ascii=False)}\t{count}\n")
+
+
+def read_counts(tables: Files) -> Counter[str]:
+    """Add up tables: those of write_counts, or .jsonl with "piece" and "count" in each line.
+
+    Both may be compressed (.gz, .zst). ValueError names the first line that is neither.
+    """
+    counts: Counter[str] = Counter()
+    for table in tables.sources:
+        read = _read_entry if table.has_documents else _read_row
+        with opened(table.path) as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip() or (number == 1 and line.rstrip() == b"piece\tcount"):
+                    continue
+                try:
+                    piece, count = read(line.decode())
+                    piece.encode()
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    raise ValueError(
+                        f"{table.name}, line {number} is not a piece in JSON and its count: "
+                        f"{error!r}"
+                    ) from None
+                counts[piece] += count
+    counts.pop("", None)
+    return counts
+
+
+def _read_row(line: str) -> tuple[str, int]:
+    piece, count = line.rsplit("\t", 1)
+    return json.loads(piece), _count(int(count))
+
+
+def _read_entry(line: str) -> tuple[str, int]:
+    entry = json.loads(line)
+    return entry["piece"], _count(entry["count"])
+
+
+def _count(count: Any) -> int:
+    if type(count) is not int or count < 1:
+        raise ValueError(f"{count!r} is not a count")
+    return count
