@@ -9,7 +9,7 @@ compared with ours before its speed counts. `cold` is a fresh tokenizer's first 
 English is the language reference that CPython carries, Python source its standard library;
 Chinese is drawn from the vocabulary's own Chinese tokens by Zipf's law, with punctuation, since
 no such text is at hand on every machine: its pieces are as long as in real text, but rarely come
-back.
+back. "english+added" is English for a tokenizer with 50,000 random words as added tokens.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ import json
 import random
 import statistics
 import sysconfig
+import tempfile
 from array import array
 from pathlib import Path
+from string import ascii_lowercase
 from time import perf_counter
 
 from benchmarks.harness import Figures, machine, median_of, run_rounds, say, table, versions
 
 TEXTS = ("english", "python", "chinese")
+ADDED = "english+added"
 OURS = "bytepair"
 
 
 def text_of(name: str, tokenizer_path: str) -> str:
     """One of the three texts, the same in every process."""
-    if name == "english":
+    if name.startswith("english"):
         from pydoc_data.topics import topics
 
         return "".join(topics[key] for key in sorted(topics))[:1_000_000]
@@ -67,6 +70,22 @@ def _chinese(num_bytes: int, tokenizer_path: str) -> str:
     marks = rng.choices(["", "", "", "", "", "", "，", "。", "、", "\n"], k=len(drawn))
     text = "".join(word + mark for word, mark in zip(drawn, marks))
     return text.encode()[:num_bytes].decode(errors="ignore")
+
+
+def with_added_tokens(path: str, folder: Path) -> str:
+    """A copy of a tokenizer.json with 50,000 random words as added tokens more."""
+    data = json.loads(Path(path).read_text(encoding="utf-8"))
+    vocab, rng = data["model"]["vocab"], random.Random(0)
+    words = ("".join(rng.choices(ascii_lowercase, k=rng.randint(4, 10))) for _ in range(60_000))
+    words = [word for word in dict.fromkeys(words) if word not in vocab][:50_000]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    first = max(token["id"] for token in data["added_tokens"]) + 1
+    data["added_tokens"] += [
+        {"id": id, "content": word} | flags for id, word in enumerate(words, start=first)
+    ]
+    copy = folder / "tokenizer.json"
+    copy.write_text(json.dumps(data), encoding="utf-8")
+    return str(copy)
 
 
 def measure(encode, decode, text: str, load_seconds: float) -> Figures:
@@ -198,19 +217,23 @@ def main() -> None:
         for name, function in CONTESTANTS.items()
     }
     contestants |= {f"batch/{n}": ("batch", str(n), options.tokenizer) for n in (1, 2)}
-    results = run_rounds("benchmarks.bench_encode", contestants, options.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        path = with_added_tokens(options.tokenizer, Path(folder))
+        for name in (OURS, "HF tokenizers"):
+            contestants[f"{name}/{ADDED}"] = (CONTESTANTS[name], ADDED, path)
+        results = run_rounds("benchmarks.bench_encode", contestants, options.rounds)
     report(results)
 
 
 def report(results: dict[str, list[Figures] | str]) -> None:
     """Equality, then the tables; the last line is JSON."""
     record: dict[str, dict[str, float | bool]] = {}
-    for text in TEXTS:
+    for text in (*TEXTS, ADDED):
         ours, rows = results[f"{OURS}/{text}"], []
         if isinstance(ours, str):
             raise SystemExit(f"bytepair failed: {ours}")
         for name in CONTESTANTS:
-            rounds = results[f"{name}/{text}"]
+            rounds = results.get(f"{name}/{text}", "it is not measured")
             if isinstance(rounds, str):
                 say(f"{name} on {text} is left out: {rounds}")
                 continue
