@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import add
+from typing import Any
 
 # GPT-2's released encoder; ByteLevel(use_regex=True) means this pattern.
 GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -207,10 +208,9 @@ class Spec:
                 )
         if len({token.content for token in self.added_tokens}) < len(self.added_tokens):
             raise ValueError("the same added token is listed twice")
-        token_bytes = dict(zip(self.vocab.values(), self.vocab))
-        if len(token_bytes) < len(self.vocab):
+        if len(set(self.vocab.values())) < len(self.vocab):
             raise ValueError("two tokens of the vocabulary have the same id")
-        token_bytes |= {id: text.encode() for text, id in self.dead_tokens.items()}
+        token_bytes = self._find_token_bytes()
         object.__setattr__(self, "token_bytes", token_bytes)
         ids = [*token_bytes, *owners]
         if min(ids) < 0 or max(ids) > MAX_ID:
@@ -224,6 +224,21 @@ class Spec:
                     f"vocabulary's {other!r}, so it can't be decoded"
                 )
         object.__setattr__(self, "merged", self._find_merged())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: without what is sooner found again than read."""
+        return {name: value for name, value in self.__dict__.items() if name != "token_bytes"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        object.__setattr__(self, "token_bytes", self._find_token_bytes())
+
+    def __deepcopy__(self, memo: object) -> Spec:
+        return self  # nothing in it ever changes
+
+    def _find_token_bytes(self) -> dict[int, bytes]:
+        dead = {id: text.encode() for text, id in self.dead_tokens.items()}
+        return dict(zip(self.vocab.values(), self.vocab)) | dead
 
     def _find_merged(self) -> tuple[int, ...]:
         halves = zip(*self.merges) if self.merges else ((), ())

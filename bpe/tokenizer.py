@@ -105,6 +105,14 @@ class Tokenizer:
             f"{templates if spec.chat_templates else ''}>"
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: what it is made from; no cache, no process of encode_batch."""
+        return {"spec": self.spec, "unicode": self._unicode}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        with no_garbage_collection():
+            self.__init__(**state)
+
     @property
     def vocab_size(self) -> int:
         """One more than the highest id: the ids of a complete tokenizer are range(vocab_size)."""
@@ -226,10 +234,11 @@ class Tokenizer:
             raise ValueError(f"workers must be at least 1, not {workers}")
         if workers == 1:
             return self._pad_batch([self.encode(text, **options) for text in texts])
-        if self._workers is None or len(self._workers.processes) != workers:
-            self._workers = batch.Workers(workers, self.spec, self._unicode)
+        processes = self._workers  # of this thread, whatever another one puts there meanwhile
+        if processes is None or not processes.are_ours(workers):
+            processes = self._workers = batch.Workers(workers, self)
         try:
-            return self._pad_batch(self._workers.encode(texts, options))
+            return self._pad_batch(processes.encode(texts, options))
         except RuntimeError:  # one of them died: the next batch starts new ones
             self._workers = None
             raise

@@ -1,30 +1,25 @@
 """many texts -> the ids of each, in order, by several processes.
 
-Each worker is a fresh interpreter that reads pickled requests from its standard input and writes
-answers to its standard output. So it needs no fork (which breaks programs with threads), does not
-run the caller's main module again, and ends by itself when the caller is gone: its input is then at
-its end. Blind spot: how one text is encoded.
+Blind spot: how one text is encoded, and how processes are started and end (processes.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
-import subprocess
 import sys
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, chain
 from queue import SimpleQueue
-from typing import Any, BinaryIO
+from typing import Any
+
+from bpe.encoding.processes import Process, receive, send, send_pickled, stop
 
 CHUNK_CHARACTERS = 1 << 18  # of text in one request: some hundredths of a second of work
 SMALL_BATCH_CHARACTERS = 1 << 20  # below this, starting processes takes longer than it saves
-
-_SERVE = "import sys; sys.path[:] = {path!r}; from bpe.encoding.workers import serve; serve()"
 
 
 def available_cores() -> int:
@@ -37,13 +32,19 @@ def available_cores() -> int:
 class Workers:
     """Processes that each hold a copy of one tokenizer; they live as long as this object."""
 
-    def __init__(self, num_workers: int, spec: Any, unicode: str) -> None:
-        hello = pickle.dumps((spec, unicode), protocol=pickle.HIGHEST_PROTOCOL)
-        self.processes = [_start(hello) for _ in range(num_workers)]
-        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+    def __init__(self, num_workers: int, tokenizer: Any) -> None:
+        """tokenizer: what has an encode, and can be pickled."""
+        hello = pickle.dumps(tokenizer, protocol=pickle.HIGHEST_PROTOCOL)
+        self.processes = [Process("bpe.encoding.workers") for _ in range(num_workers)]
+        self.close = weakref.finalize(self, stop, self.processes)
+        self._idle: SimpleQueue[Process] = SimpleQueue()
         for process in self.processes:
+            send_pickled(process.stdin, hello)
             self._idle.put(process)
-        self.close = weakref.finalize(self, _stop, self.processes)
+
+    def are_ours(self, num_workers: int) -> bool:
+        """Whether they are so many, and this process is not a fork of the one that has them."""
+        return len(self.processes) == num_workers and self.processes[0].is_ours
 
     def encode(self, texts: Sequence[str], options: dict[str, Any]) -> list[list[int]]:
         """The ids of each text. What encode raises for a text is raised here."""
@@ -54,8 +55,8 @@ class Workers:
     def _ask(self, texts: list[str], options: dict[str, Any]) -> list[list[int]]:
         process = self._idle.get()
         try:
-            _send(process.stdin, (texts, options))
-            answer = _receive(process.stdout)
+            send(process.stdin, (texts, options))
+            answer = receive(process.stdout)
         except (OSError, EOFError) as error:
             raise RuntimeError("an encoding process ended unexpectedly") from error
         finally:
@@ -83,61 +84,17 @@ def chunks_of(texts: Sequence[str]) -> Iterator[list[str]]:
 
 def serve() -> None:
     """The worker: read a tokenizer, then texts, until the input ends."""
-    from bpe.tokenizer import Tokenizer
-
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # nothing else may be written between the answers
     try:
-        spec, unicode = _receive(requests)
-        tokenizer = Tokenizer(spec, unicode=unicode)
+        tokenizer = receive(requests)
         while True:
-            texts, options = _receive(requests)
+            texts, options = receive(requests)
             try:
                 ids = [tokenizer.encode(text, **options) for text in texts]
                 answer: Any = [len(one) for one in ids], array("I", chain.from_iterable(ids))
             except (TypeError, ValueError) as error:
                 answer = error
-            _send(answers, answer)
+            send(answers, answer)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         os._exit(0)  # the caller is gone, or stops
-
-
-def _start(hello: bytes) -> subprocess.Popen[bytes]:
-    path = [os.path.abspath(folder) for folder in sys.path]
-    process = subprocess.Popen(
-        [sys.executable, "-c", _SERVE.format(path=path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    process.stdin.write(len(hello).to_bytes(8, "little") + hello)
-    process.stdin.flush()
-    return process
-
-
-def _stop(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        with contextlib.suppress(BrokenPipeError):  # what it still buffers is for nobody
-            process.stdin.close()
-
-
-def _send(pipe: BinaryIO, message: Any) -> None:
-    data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    pipe.write(len(data).to_bytes(8, "little"))
-    pipe.write(data)
-    pipe.flush()
-
-
-def _receive(pipe: BinaryIO) -> Any:
-    """The next message. Only our own processes are at the other end, so unpickling is safe."""
-    length = int.from_bytes(_read_exactly(pipe, 8), "little")
-    return pickle.loads(_read_exactly(pipe, length))
-
-
-def _read_exactly(pipe: BinaryIO, num_bytes: int) -> bytes:
-    data = pipe.read(num_bytes)
-    if len(data) < num_bytes:
-        raise EOFError
-    return data

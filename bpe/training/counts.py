@@ -12,7 +12,6 @@ import json
 import os
 import pickle
 import re
-import subprocess
 import sys
 import tempfile
 import weakref
@@ -28,7 +27,7 @@ from typing import Any
 from bpe.encoding.added import AddedTokens
 from bpe.encoding.literals import Literals
 from bpe.encoding.pretokenize import CHUNK_CHARACTERS, PreTokenizer
-from bpe.encoding.workers import _receive, _send, _stop
+from bpe.encoding.processes import Process, receive, send, stop
 from bpe.formats.whole import whole_file
 from bpe.spec import (
     GPT2_PATTERN,
@@ -260,16 +259,11 @@ class Helper:
 
     def __init__(self, *settings: Any) -> None:
         """settings: what PieceCounter takes."""
-        path = [os.path.abspath(folder) for folder in sys.path]
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVE.format(path=path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the caller; we end with our input
-        )
-        self.close = weakref.finalize(self, _stop, [self._process])
-        self._pipe = self._process.stdin.fileno()
-        os.set_blocking(self._pipe, False)
+        # In a session of its own: Ctrl-C is for the caller; we end with our input
+        self._process = Process("bpe.training.counts", start_new_session=True)
+        self.close = weakref.finalize(self, stop, [self._process])
+        self._pipe = self._process.stdin
+        os.set_blocking(self._pipe.fileno(), False)
         self._unsent = memoryview(b"")
         self.send(settings)
 
@@ -281,13 +275,16 @@ class Helper:
 
     def push(self) -> bool:
         """Write what the pipe takes now; True if nothing is left."""
-        while self._unsent:
-            try:
-                self._unsent = self._unsent[os.write(self._pipe, self._unsent) :]
-            except BlockingIOError:
-                return False
-            except BrokenPipeError as error:
-                raise RuntimeError("a counting process ended unexpectedly") from error
+        try:
+            while self._unsent:
+                num_written = self._pipe.write(self._unsent)
+                if num_written is None:  # the pipe is full
+                    return False
+                self._unsent = self._unsent[num_written:]
+        except BrokenPipeError as error:
+            raise RuntimeError("a counting process ended unexpectedly") from error
+        except ValueError as error:  # it is closed
+            raise RuntimeError("training can't go on in a fork of its process") from error
         return True
 
     def take(self) -> Table:
@@ -299,17 +296,15 @@ class Helper:
         return self._ask("flush")
 
     def _ask(self, request: str) -> Any:
-        os.set_blocking(self._pipe, True)
         self.send(request)
+        os.set_blocking(self._pipe.fileno(), True)
+        self.push()
         try:
-            answer = _receive(self._process.stdout)
+            answer = receive(self._process.stdout)
         except (OSError, EOFError) as error:
             raise RuntimeError("a counting process ended unexpectedly") from error
-        os.set_blocking(self._pipe, False)
+        os.set_blocking(self._pipe.fileno(), False)
         return answer
-
-
-_SERVE = "import sys; sys.path[:] = {path!r}; from bpe.training.counts import serve; serve()"
 
 
 def serve() -> None:
@@ -317,13 +312,13 @@ def serve() -> None:
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # nothing else may be written between the answers
     try:
-        counter = PieceCounter(*_receive(requests))
+        counter = PieceCounter(*receive(requests))
         while True:
-            message = _receive(requests)
+            message = receive(requests)
             if message == "take":
-                _send(answers, counter.take().packed())
+                send(answers, counter.take().packed())
             elif message == "flush":
-                _send(answers, counter.flush())
+                send(answers, counter.flush())
             else:
                 counter.add(*message)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
