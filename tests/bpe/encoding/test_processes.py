@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
-from test_batch import alive, ended
 
 import bpe
+from tests.bpe.encoding.test_workers import alive, ended
 
 TEXTS = ["The capital of France is Paris.", "<think> é\u0301 中文", ""] * 40
 
@@ -208,7 +208,7 @@ def test_forks_while_training(script):
             counting = Counting(cutting, num_workers, small_corpus=0)
             children = []
             for text in TEXTS:
-                counting.add(Chunk([text], len(text), None))
+                counting.add(Chunk([text], len(text)))
                 children += [in_fork(lambda: fails(counting))] if forks else []
             table = counting.add_up()
             assert all_well(children)
