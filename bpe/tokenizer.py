@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from bpe import formats
 from bpe.encoding.added import AddedTokens, Stretch
+from bpe.encoding.byte_pieces import BytePieceCache
 from bpe.encoding.pieces import PieceCache
 from bpe.encoding.pretokenize import PreTokenizer
 from bpe.encoding.words import WordCache
@@ -48,6 +49,8 @@ class Tokenizer:
         self._control_tokens = frozenset(t for t in spec.added_tokens if not t.is_word)
         self._control_texts = frozenset(token.content for token in self._control_tokens)
         self._pieces = PieceCache(spec)
+        if self._pre_tokenizer.cuts_bytes:
+            self._pieces = BytePieceCache(spec, self._pre_tokenizer.split_bytes)
         self._words: WordCache | None = None
         if self._pre_tokenizer.cuts_before_words:
             self._words = WordCache(self._pre_tokenizer, self._pieces, self._encode_pieces)

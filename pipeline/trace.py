@@ -194,7 +194,6 @@ def pieces_of(engine: Engine, text: str) -> list[Piece]:
 def _cut(engine: Engine, text: str) -> Iterator[str]:
     spec = engine.tokenizer.spec
     splitter = PreTokenizer(spec)
-    splitter.require_text("trace")
     added = AddedTokens(spec.added_tokens, splitter.normalize)
     for stretch in added.cut(text, [token for token in spec.added_tokens if token.special]):
         if isinstance(stretch, AddedToken):

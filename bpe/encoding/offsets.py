@@ -100,18 +100,17 @@ def _pieces(
         owner = None  # byte -> its character
         if not piece.isascii():
             owner = [i for i, char in enumerate(piece) for _ in char.encode()]
-        for part, end in pre_tokenizer.byte_spans(piece):
-            for id in ids_of[part]:
+        ids = iter(ids_of[piece])
+        for end, last in pre_tokenizer.byte_spans(piece):
+            while end < last:  # merging stays inside, so tokens fill it
+                id = next(ids)
                 begin, end = end, end + len(token_bytes[id])
                 i, j = (begin, end) if owner is None else (owner[begin], owner[end - 1] + 1)
                 yield id, max(i, num_inserted) + shift, max(j, num_inserted) + shift
 
 
 def split_with_places(text: str, pre_tokenizer: PreTokenizer) -> list[tuple[str, int, int]]:
-    """(piece, where it starts in text, how many characters in front were inserted).
-
-    The pieces are those of the steps on text, also where others in the byte alphabet follow.
-    """
+    """(piece, where it starts in text, how many characters in front were inserted)."""
     placed = [(text, 0, 0)] if text else []
     for step in pre_tokenizer.steps:
         if isinstance(step, Splitter):

@@ -13,8 +13,7 @@ from itertools import chain
 from bpe.encoding.borders import Borders
 from bpe.encoding.derivation import Derivations
 from bpe.encoding.merge import merge_long, merge_short
-from bpe.formats.alphabet import to_bytes
-from bpe.spec import ByteAlphabet, Spec
+from bpe.spec import Spec
 
 LONGEST_SHORT_PIECE = 128  # bytes; from about 100 on, merge_long is faster (measured)
 MAX_CACHED_PIECES = 200_000  # 32 MB with pieces of ordinary words (measured); long ones count more
@@ -68,13 +67,12 @@ class PieceCache(_Cache):
             self._ranks = dict(zip(spec.merges, range(len(spec.merges))))
             self._results = spec.merged
         self._vocab = spec.vocab
-        self._encode = to_bytes if ByteAlphabet() in spec.pre_tokenizer else str.encode
         self._derivations = Derivations(spec.vocab, spec.merges, spec.merged, self._ranks)
         self._borders: Borders | None = None  # found when there is text to cut
         self._num_uncut = 0
 
     def _ids_of(self, piece: str) -> tuple[int, ...]:
-        data = self._encode(piece)
+        data = piece.encode()
         token = self._vocab.get(data)
         if token is not None and (data in self._whole_pieces or self._is_reached(data, token)):
             return (token,)
@@ -86,7 +84,7 @@ class PieceCache(_Cache):
 
     def _merge(self, part: str) -> tuple[int, ...]:
         """The ids of a part of a piece: they never depend on what else is a token."""
-        data = self._encode(part)
+        data = part.encode()
         token = self._vocab.get(data)
         if token is not None and self._is_reached(data, token):
             return (token,)

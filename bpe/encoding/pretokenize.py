@@ -15,10 +15,10 @@ from math import inf
 
 import regex
 
+from bpe.encoding.alphabet import to_glyphs
 from bpe.encoding.oniguruma import find_all, may_match_nothing
 from bpe.encoding.twin import NoTwin, Twin
 from bpe.encoding.unicode16 import lowercase, normalize, normalize_unicode9, with_unicode16_classes
-from bpe.formats.alphabet import to_glyphs
 from bpe.spec import (
     NUMERIC,
     PATTERNS,
@@ -194,18 +194,18 @@ class PreTokenizer:
         self.normalizer = [
             (step, _compile_normalizer(step, old_tables)) for step in spec.normalizer
         ]
-        steps, self.is_of_bytes = spec.pre_tokenizer, ByteAlphabet() in spec.pre_tokenizer
-        border = steps.index(ByteAlphabet()) if self.is_of_bytes else len(steps)
+        steps, self.cuts_bytes = spec.pre_tokenizer, ByteAlphabet() in spec.pre_tokenizer
+        border = steps.index(ByteAlphabet()) if self.cuts_bytes else len(steps)
         self.steps = [self._compile(step) for step in steps[:border]]
-        self.steps_on_glyphs = [self._compile(step) for step in steps[border + 1 :]]
+        self._steps_on_glyphs = [self._compile(step) for step in steps[border + 1 :]]
 
         *first, last = spec.pre_tokenizer or (PrefixSpace(),)
         # Whether " x" is cut off from whatever stands in front of it: words.py builds on that.
         self.cuts_before_words = last in _CUT_BEFORE_WORDS and _NUMBERS.issuperset(first)
 
     def require_text(self, what: str) -> None:
-        """ValueError where a piece may be part of a character, which `what` can't deal with."""
-        if self.is_of_bytes:
+        """ValueError where merges stay within parts of a piece, which `what` can't deal with."""
+        if self.cuts_bytes:
             raise ValueError(
                 f"{what} takes pieces for text, but this tokenizer's pre_tokenizer goes on cutting "
                 "behind its ByteLevel step, as Falcon's does, and so within characters"
@@ -234,23 +234,25 @@ class PreTokenizer:
     def split(self, text: str) -> list[str]:
         """The pieces of a normalized text; joined they are the text, unless a step drops some.
 
-        Where is_of_bytes they are in the byte alphabet, since a piece may be part of a character.
+        Where it cuts_bytes these are cut further: see byte_spans.
         """
-        if not text:
-            return []
-        pieces = _run(self.steps, [text])
-        if self.is_of_bytes:
-            pieces = _run(self.steps_on_glyphs, [to_glyphs(piece.encode()) for piece in pieces])
-        return pieces
+        return _run(self.steps, [text]) if text else []
 
-    def byte_spans(self, piece: str) -> list[tuple[str, int]]:
-        """(what split gives, its first byte) for each part of a piece that `steps` gave."""
-        if not self.is_of_bytes:
-            return [(piece, 0)]
-        placed = [(to_glyphs(piece.encode()), 0)]
-        for step in self.steps_on_glyphs:
-            placed = [(part[i:j], at + i) for part, at in placed for i, j in step.spans(part)]
-        return placed
+    def split_bytes(self, piece: str) -> list[str]:
+        """The parts of a piece behind the byte alphabet, and written in it."""
+        return _run(self._steps_on_glyphs, [to_glyphs(piece.encode())])
+
+    def byte_spans(self, piece: str) -> list[tuple[int, int]]:
+        """The first byte of each of these parts, and the one after its last."""
+        glyphs = to_glyphs(piece.encode())
+        spans = [(0, len(glyphs))]
+        for step in self._steps_on_glyphs:
+            spans = [
+                (start + i, start + j)
+                for start, stop in spans
+                for i, j in step.spans(glyphs[start:stop])
+            ]
+        return spans
 
 
 def _run(steps: list[Splitter | PrefixSpacer], pieces: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bpe.formats.alphabet import to_bytes, to_glyphs
+from bpe.encoding.alphabet import to_bytes, to_glyphs
 from bpe.formats.gguf import read_gguf
 from bpe.formats.ranks import (
     is_rank_table,

@@ -11,8 +11,8 @@ from itertools import chain, repeat, starmap
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from bpe.encoding.alphabet import bytes_vocab
 from bpe.encoding.oniguruma import may_match_nothing
-from bpe.formats.alphabet import bytes_vocab
 from bpe.formats.fields import (
     fields_of,
     kind_of,

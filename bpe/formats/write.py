@@ -11,8 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from bpe.encoding.alphabet import to_glyphs
 from bpe.encoding.oniguruma import check_common_syntax
-from bpe.formats.alphabet import to_glyphs
 from bpe.formats.whole import whole_file
 from bpe.spec import (
     GPT2_PATTERN,

@@ -114,7 +114,6 @@ def _stretch(
     """(what comes back of a stretch between added tokens, the losses in it)."""
     start, stop = span
     pre_tokenizer = tokenizer._pre_tokenizer
-    pre_tokenizer.require_text("roundtrip")
     normalized, places = align(text[start:stop], pre_tokenizer)
     losses = [
         where.loss("normalized", change.start, change.stop, change.after)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from bpe.formats.alphabet import is_glyphs, to_bytes
+from bpe.encoding.alphabet import is_glyphs, to_bytes
 from bpe.spec import Spec, Split
 from bpe.tokenizer import Tokenizer
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from bpe.encoding.alphabet import ALPHABET, is_glyphs, to_bytes
 from bpe.encoding.pieces import PieceCache
 from bpe.encoding.tiktoken_syntax import given_split
-from bpe.formats.alphabet import ALPHABET, is_glyphs, to_bytes
 from bpe.spec import AddedToken, ByteAlphabet, Normalize, Spec
 from bpe.training.learn import Learner, Rules
 

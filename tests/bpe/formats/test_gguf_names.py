@@ -7,6 +7,7 @@ built of a file's tokens and merges and the steps that the model's own tokenizer
 import json
 import random
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 
 import pytest
@@ -27,6 +28,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers  # n
 SEPARATOR = "\n__ggml_vocab_test__\n"
 
 
+@lru_cache
 def texts(number):
     rng = random.Random(number)
     return [random_text(rng, ["2024", "x\u0301", "l\u2019été"], 14) for _ in range(number)] + [

@@ -14,7 +14,7 @@ from random_files import long_text, random_text, random_tokenizer_json
 
 import bpe
 from bpe import formats
-from bpe.formats.alphabet import is_glyphs
+from bpe.encoding.alphabet import is_glyphs
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -111,11 +111,12 @@ class Pair:
         assert {*again.added_tokens} == {*spec.added_tokens}
         theirs = tokenizers.Tokenizer.from_str(json.dumps(data))
         for text in texts:
-            expected = self.encode(text)
-            if expected is not None:
-                found = theirs.encode(text)
-                assert_same_ids(found.ids, expected.ids)
-                assert found.offsets == expected.offsets
+            for add in (False, True):
+                expected = self.encode(text, add_special_tokens=add)
+                if expected is not None:
+                    found = theirs.encode(text, add_special_tokens=add)
+                    assert_same_ids(found.ids, expected.ids)
+                    assert add or found.offsets == expected.offsets
 
     def check_batch(self, texts):
         self.theirs.encode_special_tokens = True

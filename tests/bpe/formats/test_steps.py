@@ -47,9 +47,7 @@ def our_pieces(steps, text):
     spec = formats.read_tokenizer_json(json_of({"pre": sequence(*steps)}))
     pre_tokenizer = PreTokenizer(spec)
     pieces = pre_tokenizer.split(text)
-    if pre_tokenizer.is_of_bytes:
-        return pieces
-    return [formats.to_glyphs(piece.encode()) for piece in pieces]
+    return [part for piece in pieces for part in pre_tokenizer.split_bytes(piece)]
 
 
 CLASSES = [
@@ -139,9 +137,9 @@ def test_what_takes_pieces_for_text_says_so():
     tokenizer = bpe.Tokenizer(formats.read_tokenizer_json(json_of({"pre": sequence(*FALCON)})))
     for look in (
         lambda: explain(tokenizer, "a"),
-        lambda: roundtrip(tokenizer, "a"),
         lambda: audit(tokenizer),
         lambda: bpe.train(["a"], 300, extend=tokenizer),
     ):
         with pytest.raises(ValueError, match="goes on cutting behind its ByteLevel step"):
             look()
+    assert roundtrip(tokenizer, "x²é 12 ") == []
