@@ -221,7 +221,8 @@ class Tokenizer:
         """encode for each text, in order, with encode's options.
 
         workers: how many processes share the work. None: as many as there are cores, if there is
-        enough text to be worth it. They are kept for the next batch and end with this tokenizer.
+        enough text to be worth it. They are kept for the next batch and end with this tokenizer;
+        a process that is forked from this one starts its own.
         """
         from bpe.encoding import workers as batch
 
