@@ -83,8 +83,8 @@ def _read_model(model: Any) -> tuple[dict[str, int], tuple[tuple[int, int], ...]
     )  # fmt: skip
     if fields["byte_fallback"]:
         raise ValueError(
-            "the model has byte_fallback, so it is a SentencePiece vocabulary with <0x..> tokens, "
-            "not byte-level BPE"
+            "the model has byte_fallback: a byte without a token becomes a <0x..> token, as in "
+            "SentencePiece vocabularies, and byte-level BPE has no such tokens"
         )
     for name in ("continuing_subword_prefix", "end_of_word_suffix"):
         if fields[name]:

@@ -37,7 +37,7 @@ REASONS = {  # why an entry's own text doesn't give it -> in words
     "prefix space": "a space is put in front of its text",
     "merges": "other merges shadow it",
     "added token": "an added token is cut out of its text",
-    "byte alphabet": "it is not written in the byte alphabet",
+    "byte alphabet": "its text is not in the byte alphabet",
 }
 
 

@@ -224,3 +224,15 @@ def test_bytes_that_no_text_has():
         assert parts(data) is None
     assert parts(b"\x80\x80\x80") == (b"\x80\x80\x80", b"")
     assert Kinds([r"\p{L}"]).shape("aé1") == Kinds([r"\p{L}"]).shape("zß.")
+
+
+def test_tokens_in_no_byte_alphabet_come_from_no_text():
+    data = json_of({"vocab_add": {"😀": 256, "é中": 257}})
+    found = audit(bpe.Tokenizer(bpe.formats.read_tokenizer_json(data)))
+    entries = [entry for entry in found.entries if entry.reason == "byte alphabet"]
+    assert [(entry.id, entry.data.decode()) for entry in entries] == [(256, "😀"), (257, "é中")]
+    assert found.num_entries == 258 == sum(found.counts().values())
+    assert found.holes == ()
+    assert "2 entries can come from no text: its text is not in the byte alphabet" in (
+        found.faults()
+    )
