@@ -1,4 +1,4 @@
-"""The BLAS libraries on this machine -> speed of MLX's products with each: cpu/blas.py measured.
+"""The BLAS libraries on this machine -> speed of MLX's products with each: model/cpu measured.
 
     python -m benchmarks.bench_blas [--seconds 0.15]
 
@@ -23,7 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, perf_counter
 
 from benchmarks.harness import Figures, machine, run_alone, say, table, versions
-from model.cpu import blas
+from model import cpu
+from model.cpu.install import busy_seconds, num_cores
 
 LIBRARIES = {  # value of BYTEPAIR_BLAS -> what it stands for
     "off": "MLX's own",
@@ -56,11 +57,11 @@ def products(library: str, threads: str, seconds: str, beside_neighbour: str = "
     import mlx.core as mx
 
     # 1. The library, and the number of threads that the user's environment would fix.
-    os.environ[blas.SWITCH] = library
+    os.environ[cpu.SWITCH] = library
     if threads != "adapt":
         os.environ["OPENBLAS_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = threads
     expected = whole_number_products()
-    report = blas.enable()
+    report = cpu.enable()
     if (report.name is None) != (library == "off"):
         raise SystemExit(report.reason)
     # 2. Equality.
@@ -68,7 +69,7 @@ def products(library: str, threads: str, seconds: str, beside_neighbour: str = "
         assert mx.array_equal(actual, wanted), f"{report} computes wrong products"
     # 3. Every shape, with the weight stored by output and by input.
     pool = mx.ones(max(rows * columns for rows, columns in SHAPES))
-    start, others = monotonic(), blas.busy_seconds()
+    start, others = monotonic(), busy_seconds()
     timings = []
     for rows in (ROW, PREFILL):
         for outputs, inputs in BESIDE_NEIGHBOUR if beside_neighbour else SHAPES:
@@ -77,14 +78,14 @@ def products(library: str, threads: str, seconds: str, beside_neighbour: str = "
             if rows == PREFILL and library == "off" and outputs * inputs > LARGEST_FOR_OWN:
                 continue
             for by in ("outputs", "inputs"):
-                blas.adapt()
+                cpu.adapt()
                 taken = seconds_of(pool, rows, outputs, inputs, by, float(seconds))
                 timings.append([rows, outputs, inputs, by, taken])
     return {
         "version": report.version,
         "threads": threads if threads == "adapt" else str(report.num_threads or 1),
         "timings": timings,
-        "others_cores": (blas.busy_seconds() - others) / (monotonic() - start),
+        "others_cores": (busy_seconds() - others) / (monotonic() - start),
     }
 
 
@@ -141,7 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=0.15, help="per product (default 0.15)")
     seconds = str(parser.parse_args().seconds)
-    cores = blas.num_cores()
+    cores = num_cores()
     readers = {n: read_speed(n) for n in sorted({1, cores})}  # processes -> bytes per second
     results, absent = measure(cores, seconds)
     speeds = ", ".join(f"{speed / 1e9:.1f} GB/s by {n}" for n, speed in readers.items())

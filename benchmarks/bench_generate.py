@@ -62,7 +62,7 @@ def bytepair(path: str, num_tokens: str, dtype: str) -> Figures:
     import mlx.core as mx
 
     import model
-    from model.cpu import blas
+    from model import cpu
 
     start, n = perf_counter(), int(num_tokens)
     m = model.load(path, dtype=dtype)
@@ -72,7 +72,7 @@ def bytepair(path: str, num_tokens: str, dtype: str) -> Figures:
     return measured | {
         "load_and_first_seconds": first,
         "peak_bytes": mx.get_peak_memory(),
-        "blas": str(blas.enable()),
+        "blas": str(cpu.enable()),
         "device": str(mx.default_device()),
         "products_seconds": products_seconds(m, n + NUM_DECODED // 2),
     }
@@ -156,13 +156,13 @@ def attention_seconds(m, num_positions: int) -> float:
 
 
 def mlx_lm(directory: str, num_tokens: str, dtype: str, blas: str = "its own") -> Figures:
-    """blas: "ours" gives it the library that model/cpu/blas.py finds."""
+    """blas: "ours" gives it the library that model.cpu finds."""
     import mlx.core as mx
 
     if blas == "ours":
-        import model.cpu.blas
+        from model import cpu
 
-        model.cpu.blas.enable()
+        cpu.enable()
     from mlx_lm.generate import generate_step
     from mlx_lm.utils import load_model
 

@@ -14,19 +14,16 @@ import math
 import mlx.core as mx
 from mlx import nn
 
+from model import cpu
 from model.cache import Mask
 
 FEW = 64  # rows; up to there their products with themselves are the faster way to their squares
 BLOCK = 64  # queries; of 32, 64 and 128 the fastest (measured)
 
 
-def _is_slow(x: mx.array) -> bool:
-    return x.dtype == mx.float32 and mx.default_device().type == mx.cpu
-
-
 def silu(x: mx.array) -> mx.array:
     """x * sigmoid(x)."""
-    if _is_slow(x):
+    if cpu.applies(x.dtype):
         return x / (1 + mx.power(1 / math.e, x))
     # Not nn.silu: that one is compiled, and on Linux CPUs mx.compile needs a C++ compiler.
     return x * mx.sigmoid(x)
@@ -41,7 +38,7 @@ class RMSNorm(nn.RMSNorm):
 
     def __call__(self, x: mx.array) -> mx.array:
         D = x.shape[-1]
-        if not _is_slow(x) or x.size > FEW * D:
+        if not cpu.applies(x.dtype) or x.size > FEW * D:
             return super().__call__(x)  # on a CPU twelve operations, here six
         rows = x.reshape(-1, 1, D)
         mean = mx.addmm(self._eps, rows, rows.swapaxes(1, 2), alpha=1 / D)  # (rows, 1, 1)
@@ -54,7 +51,7 @@ def attend(q: mx.array, k: mx.array, v: mx.array, *, scale: float, mask: Mask) -
     q (B, H, L, D), k and v (B, K, S, D) with H a multiple of K -> (B, H, L, D). scale: of the size
     of 1 / sqrt(D), so that float32 holds its exponential.
     """
-    if not _is_slow(q):
+    if not cpu.applies(q.dtype):
         return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
     if not isinstance(mask, str):
         return _softmax_product(q, k, v, scale, mask)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from model import cpu
+
 TYPES = ("default", "linear", "llama3", "yarn")
 _SMALLEST = 1e-30  # dividing by less leaves float32
 
@@ -138,7 +140,7 @@ class Rotary:
 
     def at(self, offset: int | mx.array, length: int) -> Rotate:
         """The rotation of `length` positions from `offset` on: one offset, or one a row (B,)."""
-        if mx.default_device().type == mx.gpu:
+        if not cpu.applies():
             return self._by_kernel(offset)
         if length == 1 and isinstance(offset, int):
             return self._by_matrix(offset)

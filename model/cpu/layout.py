@@ -17,15 +17,14 @@ from operator import is_
 import mlx.core as mx
 from mlx import nn
 
-from model.cpu import blas
+from model import cpu
 
 BLOCK = 32  # rows turned at a time; 16 and 32 took half as long as 8 and 64, a fifth of all
 
 
 def is_worthwhile(dtype: mx.Dtype) -> bool:
-    """Whether weights of this type are multiplied by a BLAS that model/cpu/blas.py chose."""
-    on_cpu = mx.default_device().type == mx.cpu
-    return on_cpu and dtype == mx.float32 and blas.enable().name is not None
+    """Whether weights of this type are multiplied by a BLAS that install.py chose."""
+    return cpu.applies(dtype) and cpu.enable().name is not None
 
 
 def laid_out(*weights: mx.array, dtype: mx.Dtype) -> mx.array:

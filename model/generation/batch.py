@@ -18,9 +18,9 @@ from itertools import count
 
 import mlx.core as mx
 
+from model import cpu
 from model.arguments import check_model, functions, id_list, shown, whole_number
 from model.cache import FLOATS, Form, Mask, Parts, causal_mask, grown, make_layers, write
-from model.cpu import blas
 from model.generation.generate import (
     Token,
     check_ids,
@@ -220,7 +220,7 @@ class Batch:
 
     def _draw(self, hidden: mx.array, rows: list[_Row]) -> None:
         """hidden (B, width) of each row's last position: draw each row's next id, enqueued."""
-        blas.adapt()
+        cpu.adapt()
         logits = self._m.head(hidden)[:, : self._num_valid]  # (B, V)
         ids = _sample(_process(logits, rows), [row.sampler for row in rows])  # (B,)
         num_top = [row.num_top for row in rows if row.num_top is not None]
@@ -274,7 +274,7 @@ class Batch:
         lasts = [None] * len(rows)  # (width,) of each row's last position
         columns = max(1, self._step_size // len(rows))
         for start in range(num_shared, width, columns):
-            blas.adapt()
+            cpu.adapt()
             hidden = self._m.hidden(padded[:, start : start + columns], cache)
             for i, length in enumerate(lengths):
                 if start < length <= start + columns:
@@ -297,7 +297,7 @@ class Batch:
         if wanted >= held + SHARED:
             self._prefix, self._prefix_cache, held = known[0][:wanted], self._fresh(1), wanted
             for start in range(0, wanted, self._step_size):
-                blas.adapt()
+                cpu.adapt()
                 new = self._prefix[start : start + self._step_size]
                 self._m.hidden(mx.array([new]), self._prefix_cache)
                 mx.eval([layer.state for layer in self._prefix_cache])

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, overload
 
 import mlx.core as mx
 
+from model import cpu
 from model.arguments import check_layers, check_model, functions, id_list, shown, whole_number
 from model.cache import KVCache
-from model.cpu import blas
 from model.generation.sample import (
     History,
     Logprobs,
@@ -229,7 +229,7 @@ class _Run:
 
     def _draw(self, new: mx.array, draft: Sequence[int]) -> "_Drawn":
         """new (1, L) -> an id after each of the last 1 + len(draft), enqueued but not awaited."""
-        blas.adapt()
+        cpu.adapt()
         hidden = self.m.hidden(new, self.cache)[0, -1 - len(draft) :]  # (n, width)
         logits = self.m.head(hidden)[:, : self.num_valid]  # the head for no other positions
         processed = self._process(logits, draft) if self.processors else logits
@@ -299,7 +299,7 @@ def _prefill(
     """Feed all of the prompt but its last pass; -> the ids of that one (1, L)."""
     *chunks, last = (ids[start : start + step_size] for start in range(0, len(ids), step_size))
     for number, chunk in enumerate(chunks, start=1):
-        blas.adapt()
+        cpu.adapt()
         m.hidden(mx.array([chunk]), cache)
         mx.eval([layer.state for layer in cache])  # all that this pass is for
         on_prefill(number * step_size, len(ids))

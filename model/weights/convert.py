@@ -15,8 +15,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from model import cpu
 from model.arguments import file_path
-from model.cpu import blas
 from model.weights import memory, save
 from model.weights.checkpoint import Checkpoint, open_checkpoint
 from model.weights.files import Stored
@@ -89,7 +89,7 @@ def quantize(
     """
     kind, scheme = check_dtype(dtype), Scheme.of(mode, group_size, bits)
     check_supported(scheme)
-    blas.enable()
+    cpu.enable()
     checkpoint, folder = _open(source, folder, force)
     fitted = fit(checkpoint)
     if fitted.schemes:

@@ -19,9 +19,10 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
+from model import cpu
 from model.arguments import file_path
 from model.config import FLOAT_TYPES
-from model.cpu import blas, layout
+from model.cpu import layout
 from model.moe import checkpoint_names
 from model.transformer import Block, Transformer
 from model.weights import memory
@@ -69,7 +70,7 @@ def load(
     """
     path, dtype = file_path(path), check_dtype(dtype)
     begin_import(path)  # while enable() looks how busy the cores are
-    blas.enable()
+    cpu.enable()
     checkpoint = open_checkpoint(path, packed=quantized is True)
     dtype = dtype or default_dtype(checkpoint)
     fitted = fit(checkpoint, dtype, keep=quantized is not False)

@@ -101,14 +101,14 @@ def details(engine: Engine) -> str:
     """A line about the model and the machine."""
     import mlx.core as mx
 
-    from model.cpu import blas
+    from model import cpu
 
     config = engine.model.config
     # A quantized matrix is of integers; the norms have the type that is computed with.
     dtype = str(engine.model.model.norm.weight.dtype).removeprefix("mlx.core.")
     return (
         f"{config.model_type}, {config.num_hidden_layers} layers, context {engine.context} | "
-        f"{dtype} on {mx.default_device()} | BLAS: {blas.enable()}"
+        f"{dtype} on {mx.default_device()} | BLAS: {cpu.enable()}"
     )
 
 

@@ -6,7 +6,7 @@ import mlx.core as mx
 import pytest
 from compare import assert_close
 
-from model import ops
+from model import cpu, ops
 from model.cache import causal_mask
 
 SHAPES = [  # B, H, K, L, S, D: each of its own size
@@ -38,12 +38,12 @@ def test_attention_is_that_of_mlx(shape, kind, monkeypatch):
         "rows": rows | (mx.arange(S) == 2),  # each sees at least one
     }
     expected = mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3, mask=masks[kind])
-    monkeypatch.setattr(ops, "_is_slow", lambda x: True)
+    monkeypatch.setattr(cpu, "applies", lambda dtype: True)
     assert_close(ops.attend(q, k, v, scale=0.3, mask=masks[kind]), expected, atol=2e-5)
 
 
 def test_far_scores_do_not_overflow(monkeypatch):
-    monkeypatch.setattr(ops, "_is_slow", lambda x: True)
+    monkeypatch.setattr(cpu, "applies", lambda dtype: True)
     q, k, v = operands(1, 2, 2, 3, 3, 4)
     q = q * 1e4
     expected = mx.fast.scaled_dot_product_attention(q, k, v, scale=1.0, mask="causal")
@@ -53,7 +53,7 @@ def test_far_scores_do_not_overflow(monkeypatch):
 def test_silu(monkeypatch):
     x = mx.concatenate([mx.linspace(-200, 200, 4001), mx.array([-1e30, 1e30, 0.0])])
     expected = x * mx.sigmoid(x)
-    monkeypatch.setattr(ops, "_is_slow", lambda x: True)
+    monkeypatch.setattr(cpu, "applies", lambda dtype: True)
     gap = mx.abs(ops.silu(x) - expected) / mx.maximum(1e-3, mx.abs(expected))
     assert gap.max().item() < 2e-6
 
@@ -64,7 +64,7 @@ def test_norm(shape, size, monkeypatch):
     x = mx.random.normal(shape, key=mx.random.key(2)) * size
     norm = ops.RMSNorm(shape[-1], 1e-6)
     norm.weight = mx.random.normal(shape[-1:], key=mx.random.key(3))
-    monkeypatch.setattr(ops, "_is_slow", lambda x: True)
+    monkeypatch.setattr(cpu, "applies", lambda dtype: True)
     rows = [[value * value for value in row] for row in x.reshape(-1, shape[-1]).tolist()]
     roots = mx.array([math.sqrt(math.fsum(row) / len(row) + 1e-6) for row in rows])
     expected = x / roots.reshape(*shape[:-1], 1) * norm.weight

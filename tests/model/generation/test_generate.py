@@ -347,7 +347,7 @@ def test_what_is_cached_counts_towards_the_context(m):
 
 def test_every_pass_looks_how_many_threads_are_free(m, expected, monkeypatch):
     looks = []
-    monkeypatch.setattr("model.cpu.blas.adapt", lambda: looks.append(1) or 1)
+    monkeypatch.setattr("model.cpu.adapt", lambda: looks.append(1) or 1)
     ids = expected["ids"]
     list(generate(m, ids, max_tokens=5, prefill_step_size=10))
     assert len(looks) == -(-len(ids) // 10) + 4  # prefill passes, then one for each further id

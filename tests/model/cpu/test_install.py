@@ -1,4 +1,4 @@
-"""cpu/blas.py: MLX's products after enable() against the textbook's loops, and every refusal.
+"""cpu/install.py: MLX's products after enable() against the textbook's loops, and every refusal.
 
 A process is patched once, so what needs an unpatched one runs in a process of its own.
 """
@@ -21,7 +21,7 @@ import pytest
 from compare import assert_close
 from paths import ROOT
 
-from model.cpu import blas
+from model.cpu import install
 
 ON_CPU = sys.platform == "linux" and mx.default_device().type == mx.cpu
 HAS_LIBRARY = importlib.util.find_spec("scipy_openblas32") is not None
@@ -35,13 +35,13 @@ on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the shim is 
 
 @pytest.fixture(scope="module")
 def report():
-    return blas.enable()
+    return install.enable()
 
 
 def run(script: str, **environment: str) -> list[str]:
     """The lines that a script prints in an interpreter of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.endswith("NUM_THREADS")}
-    kept.pop(blas.SWITCH, None)
+    kept.pop(install.SWITCH, None)
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=ROOT,
@@ -152,9 +152,9 @@ def at(matrix: list, is_transposed: bool, row: int, column: int, ld: int, order:
 @pytest.mark.parametrize(("M", "N", "K"), [(1, 5, 3), (1, 3, 0), (1, 1, 4), (2, 5, 3), (0, 2, 3)])
 @pytest.mark.parametrize("alpha_beta", [(1, 0), (2, 3)])
 def test_shim_is_gemm(order, transposes, M, N, K, alpha_beta):
-    (path, *_), chance = blas._candidates("openblas"), random.Random(M * N + K)
-    library = blas.Library.open(path)
-    shims, (alpha, beta) = blas._row_shims(library), alpha_beta
+    (path, *_), chance = install._candidates("openblas"), random.Random(M * N + K)
+    library = install.Library.open(path)
+    shims, (alpha, beta) = install._row_shims(library), alpha_beta
     if not shims:
         pytest.skip("this system lets no page run that was written to")
     a, b, c = ([chance.randrange(-4, 5) for _ in range(100)] for _ in "abc")
@@ -187,35 +187,36 @@ def test_shim_is_gemm(order, transposes, M, N, K, alpha_beta):
 
 @with_library
 def test_report_is_true(report):
-    if os.environ.get(blas.SWITCH):
-        pytest.skip(f"{blas.SWITCH} is set")
+    if os.environ.get(install.SWITCH):
+        pytest.skip(f"{install.SWITCH} is set")
     assert report.name == "openblas"
-    assert report.path in {mapping.path for mapping in blas.Mapping.all()}
+    assert report.path in {mapping.path for mapping in install.Mapping.all()}
     handle = ctypes.CDLL(report.path)
     config = ctypes.CFUNCTYPE(ctypes.c_char_p)(("scipy_openblas_get_config", handle))()
     assert report.version.split()[0] in config.decode()
-    assert blas.enable().num_threads == handle.scipy_openblas_get_num_threads()
-    places = blas.Slots.of(str(libmlx()), blas.import_slots).places()
+    assert install.enable().num_threads == handle.scipy_openblas_get_num_threads()
+    places = install.Slots.of(str(libmlx()), install.import_slots).places()
     functions = [ctypes.c_uint64.from_address(place).value for place in places]
-    assert {blas._file_at(function) for function in functions} <= {report.path, ""}  # "": the shim
+    files = {install._file_at(function) for function in functions}
+    assert files <= {report.path, ""}  # "": the shim
 
 
 def test_enable_twice(report):
-    assert replace(blas.enable(), num_threads=report.num_threads) == report
+    assert replace(install.enable(), num_threads=report.num_threads) == report
 
 
 @with_library
 @pytest.mark.parametrize(
     "script",
     [
-        "from model.cpu import blas; first = blas.enable(); import mlx.core as mx",
+        "from model import cpu; first = cpu.enable(); import mlx.core as mx",
         "import mlx.core as mx; mx.eval(mx.ones((3, 4)) @ mx.ones((4, 5)));"
-        "from model.cpu import blas; first = blas.enable()",
+        "from model import cpu; first = cpu.enable()",
     ],
     ids=["before MLX", "after its first product"],
 )
 def test_order_of_imports_does_not_matter(script):
-    script += "; assert blas.enable() is first; print(first.name, (mx.ones((2, 3)) @ mx.ones(3)))"
+    script += "; assert cpu.enable() is first; print(first.name, (mx.ones((2, 3)) @ mx.ones(3)))"
     assert run(script) == ["openblas array([3, 3], dtype=float32)"]
 
 
@@ -225,8 +226,8 @@ def test_order_of_imports_does_not_matter(script):
 def test_a_process_may_end_while_products_run(rows, threads):
     script = f"""
 import mlx.core as mx
-from model.cpu import blas
-blas.enable()
+from model.cpu import install
+install.enable()
 x, weight = mx.ones(({rows}, 2000)), mx.ones((2000, 2000))
 for _ in range(100 // {rows} + 20):
     x = x @ weight
@@ -242,12 +243,12 @@ def test_a_process_may_fork_while_products_run():
     script = """
 import os, threading
 import mlx.core as mx
-from model.cpu import blas
-blas.enable()
+from model.cpu import install
+install.enable()
 x, weight = mx.ones((100, 800)), mx.ones((800, 800))
 def compute():
     with mx.stream(mx.new_stream(mx.cpu)):
-        print((x @ weight)[-1, -1].item(), blas.adapt(), flush=True)
+        print((x @ weight)[-1, -1].item(), install.adapt(), flush=True)
 for _ in range(8):
     results = [x @ weight for _ in range(4)] + [x[:1] @ weight for _ in range(4)]
     mx.async_eval(results)
@@ -257,7 +258,7 @@ for _ in range(8):
     os.waitpid(child, 0)
     assert all((result == 800).all().item() for result in results)
 if os.fork() == 0:
-    blas._pace._looked = (0, 0)
+    install._pace._looked = (0, 0)
     thread = threading.Thread(target=compute)
     thread.start()
     thread.join()
@@ -270,11 +271,11 @@ os.wait()
 @with_library
 def test_threads_that_the_user_fixed_stay():
     script = """
-from model.cpu import blas
-report = blas.enable()
-blas._pace._cores = blas._pace._most = 64
-blas._pace._looked = (0, 0)
-print(report.num_threads, blas.adapt(), blas.enable().num_threads)
+from model.cpu import install
+report = install.enable()
+install._pace._cores = install._pace._most = 64
+install._pace._looked = (0, 0)
+print(report.num_threads, install.adapt(), install.enable().num_threads)
 """
     assert run(script, OPENBLAS_NUM_THREADS="1") == ["1 1 1"]
 
@@ -282,20 +283,20 @@ print(report.num_threads, blas.adapt(), blas.enable().num_threads)
 # --- refusals: MLX stays as it was ---------------------------------------------------------------
 
 REFUSAL = """
-from model.cpu import blas
+from model.cpu import install
 import mlx.core as mx
-report = blas.enable()
-print(report.name, report.path, report.num_threads, blas.adapt())
+report = install.enable()
+print(report.name, report.path, report.num_threads, install.adapt())
 print(report.reason)
 print((mx.ones((2, 3)) @ mx.ones((3, 1))).tolist())
-own = {m.path for m in blas.Mapping.all() if "blas" in m.path.rpartition("/")[2]}
+own = {m.path for m in install.Mapping.all() if "blas" in m.path.rpartition("/")[2]}
 print(len(own), str(report))
 """
 
 
 def libmlx() -> Path:
     mx.eval(mx.ones(1))
-    return Path(next(m.path for m in blas.Mapping.all() if m.path.endswith("/libmlx.so")))
+    return Path(next(m.path for m in install.Mapping.all() if m.path.endswith("/libmlx.so")))
 
 
 @on_linux
@@ -324,11 +325,11 @@ def test_no_library_anywhere():
     hide = """
 import importlib.util
 importlib.util.find_spec = lambda name: None
-from model.cpu import blas
-blas._files_of = lambda package, prefix: ()
+from model.cpu import install
+install._files_of = lambda package, prefix: ()
 def missing(path):
     raise OSError(f"{path}: cannot open shared object file")
-blas.Library.open = missing
+install.Library.open = missing
 """
     named, why, products, _ = run(hide + REFUSAL)
     assert named == "None None 0 0"
@@ -337,25 +338,25 @@ blas.Library.open = missing
 
 
 @with_library
-@pytest.mark.parametrize("trusted", ["", "blas._multiplies = lambda function: True"])
+@pytest.mark.parametrize("trusted", ["", "install._multiplies = lambda function: True"])
 def test_wrong_products_are_undone(trusted):
     """A library whose functions do nothing is found out, and the slots get back what they held."""
     script = f"""
 import ctypes
 from dataclasses import replace
 import mlx.core as mx
-from model.cpu import blas
-slots = blas.Slots.of_libmlx()
-held = [blas._word(place) for place in slots.places()]
-nothing = blas._address(ctypes.CDLL(None).getpid)
-real = blas.Library.open
+from model.cpu import install
+slots = install.Slots.of_libmlx()
+held = [install._word(place) for place in slots.places()]
+nothing = install._address(ctypes.CDLL(None).getpid)
+real = install.Library.open
 def broken(path):
     library = real(path)
     return replace(library, name="mkl", functions=dict.fromkeys(library.functions, nothing))
-blas.Library.open = broken
+install.Library.open = broken
 {trusted}
-print(blas.enable().name, "wrong products" in blas.enable().reason)
-print(held == [blas._word(place) for place in slots.places()])
+print(install.enable().name, "wrong products" in install.enable().reason)
+print(held == [install._word(place) for place in slots.places()])
 print((mx.ones((2, 3)) @ mx.ones((3, 1))).tolist())
 """
     assert run(script) == ["None True", "True", "[[3.0], [3.0]]"]
@@ -364,28 +365,28 @@ print((mx.ones((2, 3)) @ mx.ones((3, 1))).tolist())
 @with_library
 @pytest.mark.parametrize("before", [None, "20"])
 def test_environment_is_put_back(monkeypatch, before):
-    monkeypatch.delenv(blas._SPIN, raising=False)
+    monkeypatch.delenv(install._SPIN, raising=False)
     if before:
-        monkeypatch.setenv(blas._SPIN, before)
-    blas.Library.open(next(blas._candidates("openblas")))
-    assert os.environ.get(blas._SPIN) == before
+        monkeypatch.setenv(install._SPIN, before)
+    install.Library.open(next(install._candidates("openblas")))
+    assert os.environ.get(install._SPIN) == before
 
 
 @with_library
 def test_a_library_without_a_function(monkeypatch):
-    monkeypatch.setattr(blas, "FUNCTIONS", (*blas.FUNCTIONS, "cblas_qgemm"))
+    monkeypatch.setattr(install, "FUNCTIONS", (*install.FUNCTIONS, "cblas_qgemm"))
     with pytest.raises(ValueError, match="has no scipy_cblas_qgemm"):
-        blas.Library.open(next(blas._candidates("openblas")))
+        install.Library.open(next(install._candidates("openblas")))
 
 
 @on_linux
 def test_someone_elses_blas_is_left_alone():
     script = """
 import ctypes
-from model.cpu import blas
-slots = blas.Slots.of_libmlx()
-slots.write(dict.fromkeys(slots.addresses, blas._address(ctypes.CDLL(None).getpid)))
-print(blas.enable().reason.startswith("MLX already uses /"), blas.enable().name)
+from model.cpu import install
+slots = install.Slots.of_libmlx()
+slots.write(dict.fromkeys(slots.addresses, install._address(ctypes.CDLL(None).getpid)))
+print(install.enable().reason.startswith("MLX already uses /"), install.enable().name)
 """
     assert run("import mlx.core\n" + script) == ["True None"]
 
@@ -395,17 +396,17 @@ print(blas.enable().reason.startswith("MLX already uses /"), blas.enable().name)
     [("darwin", "arm64", "darwin"), ("win32", "AMD64", "win32"), ("linux", "riscv64", "riscv64")],
 )
 def test_other_systems(monkeypatch, system, machine, reason):
-    monkeypatch.setattr(blas.sys, "platform", system)
-    monkeypatch.setattr(blas.platform, "machine", lambda: machine)
+    monkeypatch.setattr(install.sys, "platform", system)
+    monkeypatch.setattr(install.platform, "machine", lambda: machine)
     with pytest.raises(ValueError, match=reason):
-        blas._enable("auto")
+        install._enable("auto")
 
 
 @on_linux
 def test_other_devices(monkeypatch):
     monkeypatch.setattr(mx, "default_device", lambda: SimpleNamespace(type=mx.gpu))
     with pytest.raises(ValueError, match="MLX computes on"):
-        blas._enable("auto")
+        install._enable("auto")
 
 
 def test_width_of_whole_numbers():
@@ -417,7 +418,7 @@ def test_width_of_whole_numbers():
 
         array = ctypes.POINTER(ctypes.c_float)
         function = ctypes.CFUNCTYPE(ctypes.c_float, size, array, size, array, size)(dot)
-        assert blas._takes_32_bits(blas._address(function)) is is_right
+        assert install._takes_32_bits(install._address(function)) is is_right
 
 
 # --- ELF -----------------------------------------------------------------------------------------
@@ -427,19 +428,19 @@ def test_width_of_whole_numbers():
 def test_damaged_elf_is_refused():
     """Cut anywhere, or with bytes changed in its tables: slots or ValueError, nothing else."""
     whole = libmlx().read_bytes()
-    slots, chance = blas.import_slots(whole, platform.machine()), random.Random(0)
-    assert set(slots) <= set(blas.FUNCTIONS)
+    slots, chance = install.import_slots(whole, platform.machine()), random.Random(0)
+    assert set(slots) <= set(install.FUNCTIONS)
     with pytest.raises(ValueError, match="not a 64-bit ELF"):
-        blas.import_slots(b"", platform.machine())
+        install.import_slots(b"", platform.machine())
     with pytest.raises(ValueError, match="for this machine"):
-        blas.import_slots(whole, "aarch64" if platform.machine() == "x86_64" else "x86_64")
+        install.import_slots(whole, "aarch64" if platform.machine() == "x86_64" else "x86_64")
     for size in (15, 40, 63, 500, len(whole) // 2):
         with pytest.raises(ValueError, match=r"ELF|imported"):
-            blas.import_slots(whole[:size], platform.machine())
+            install.import_slots(whole[:size], platform.machine())
     far = whole[:32] + b"\xff" * 8 + whole[40:]  # the program headers' place
     with pytest.raises(ValueError, match="outside the file"):
-        blas.import_slots(far, platform.machine())
-    damaged, dynamic = bytearray(whole), blas._segments(whole)[2][0][1]
+        install.import_slots(far, platform.machine())
+    damaged, dynamic = bytearray(whole), install._segments(whole)[2][0][1]
     refused = 0
     for _ in range(150):
         start = chance.choice([0, 32, 64, 64, dynamic, dynamic])
@@ -447,7 +448,7 @@ def test_damaged_elf_is_refused():
         for place in places:
             damaged[place] = chance.choice([0, 255, chance.randrange(256)])
         try:
-            blas.import_slots(damaged, platform.machine())
+            install.import_slots(damaged, platform.machine())
         except ValueError:
             refused += 1
         for place in places:
@@ -459,10 +460,10 @@ def test_damaged_elf_is_refused():
 def test_write_to_a_read_only_page():
     page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     start = ctypes.addressof(ctypes.c_char.from_buffer(page))
-    blas._protect(start, 8, mmap.PROT_READ)
-    blas._write(start + 8, 1234567890123456789)
+    install._protect(start, 8, mmap.PROT_READ)
+    install._write(start + 8, 1234567890123456789)
     assert ctypes.c_uint64.from_address(start + 8).value == 1234567890123456789
-    assert blas.Mapping.at(start).access.startswith("r--")
+    assert install.Mapping.at(start).access.startswith("r--")
 
 
 # --- threads -------------------------------------------------------------------------------------
@@ -475,17 +476,17 @@ def test_write_to_a_read_only_page():
 def test_threads_leave_cores_to_others(monkeypatch, others, expected):
     now, count = [100.0], []
     monkeypatch.setattr(
-        blas, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: None)
+        install, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: None)
     )
-    monkeypatch.setattr(blas, "busy_seconds", lambda: others * now[0])
-    monkeypatch.setattr(blas, "physical_cores", lambda: 6)
-    monkeypatch.setattr(blas, "num_cores", lambda: 4)
-    for name in blas._FIXED_BY["openblas"]:
+    monkeypatch.setattr(install, "busy_seconds", lambda: others * now[0])
+    monkeypatch.setattr(install, "physical_cores", lambda: 6)
+    monkeypatch.setattr(install, "num_cores", lambda: 4)
+    for name in install._FIXED_BY["openblas"]:
         monkeypatch.delenv(name, raising=False)
     library = SimpleNamespace(
         name="openblas", set_num_threads=count.append, get_num_threads=lambda: count[-1]
     )
-    pace = blas.Pace(library)
+    pace = install.Pace(library)
     assert not pace.is_due()
     now[0] += 0.3
     assert pace.is_due()
@@ -495,16 +496,16 @@ def test_threads_leave_cores_to_others(monkeypatch, others, expected):
 
 @on_linux
 def test_others_are_seen_and_this_process_is_not(monkeypatch):
-    monkeypatch.setattr(blas.time, "process_time", lambda: 0.0)
-    before = blas.busy_seconds()
+    monkeypatch.setattr(install.time, "process_time", lambda: 0.0)
+    before = install.busy_seconds()
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         with pytest.raises(subprocess.TimeoutExpired):
             busy.wait(0.5)
-        after = blas.busy_seconds()
+        after = install.busy_seconds()
         assert after - before > 0.1
-        monkeypatch.setattr(blas.time, "process_time", lambda: 1e6)
-        assert blas.busy_seconds() == pytest.approx(after - 1e6, abs=1)
+        monkeypatch.setattr(install.time, "process_time", lambda: 1e6)
+        assert install.busy_seconds() == pytest.approx(after - 1e6, abs=1)
     finally:
         busy.kill()
         busy.wait()
@@ -529,6 +530,6 @@ def test_cores(monkeypatch, files, expected):
         ends = [text for name, text in files.items() if name in path]
         return ends[0] if ends else ""
 
-    monkeypatch.setattr(blas, "_read", read)
+    monkeypatch.setattr(install, "_read", read)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
-    assert blas.num_cores() == expected
+    assert install.num_cores() == expected
