@@ -24,7 +24,7 @@ from time import monotonic, perf_counter
 
 from benchmarks.harness import Figures, machine, run_alone, say, table, versions
 from model import cpu
-from model.cpu.install import busy_seconds, num_cores
+from model.cpu.threads import busy_seconds, num_cores
 
 LIBRARIES = {  # value of BYTEPAIR_BLAS -> what it stands for
     "off": "MLX's own",

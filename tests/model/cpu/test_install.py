@@ -1,57 +1,26 @@
-"""cpu/install.py: MLX's products after enable() against the textbook's loops, and every refusal.
+"""cpu/install.py: products after enable() against the textbook's loops, and every refusal.
 
 A process is patched once, so what needs an unpatched one runs in a process of its own.
 """
 
 import ctypes
-import importlib.util
-import mmap
 import os
-import platform
-import random
-import subprocess
-import sys
 from dataclasses import replace
-from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
 from compare import assert_close
-from paths import ROOT
+from linux_cpu import libmlx, on_linux, run, with_library
 
 from model.cpu import install
-
-ON_CPU = sys.platform == "linux" and mx.default_device().type == mx.cpu
-HAS_LIBRARY = importlib.util.find_spec("scipy_openblas32") is not None
-
-on_linux = pytest.mark.skipif(not ON_CPU, reason="only MLX on a Linux CPU is ever patched")
-with_library = pytest.mark.skipif(
-    not (ON_CPU and HAS_LIBRARY), reason="needs MLX on a Linux CPU and scipy-openblas32"
-)
-on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the shim is for x86-64")
+from model.cpu.addresses import Mapping, file_at
+from model.cpu.slots import Slots, import_slots
 
 
 @pytest.fixture(scope="module")
 def report():
     return install.enable()
-
-
-def run(script: str, **environment: str) -> list[str]:
-    """The lines that a script prints in an interpreter of its own."""
-    kept = {name: value for name, value in os.environ.items() if not name.endswith("NUM_THREADS")}
-    kept.pop(install.SWITCH, None)
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT,
-        env=kept | environment,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
 
 
 # --- products ------------------------------------------------------------------------------------
@@ -136,52 +105,6 @@ def test_lapack_is_untouched(report):
     assert_close(mx.array(textbook(a.tolist(), inverse.tolist())), mx.eye(9).tolist(), atol=1e-4)
 
 
-# --- the shim ------------------------------------------------------------------------------------
-
-
-def at(matrix: list, is_transposed: bool, row: int, column: int, ld: int, order: int) -> float:
-    if is_transposed:
-        row, column = column, row
-    return matrix[row * ld + column if order == 101 else column * ld + row]
-
-
-@with_library
-@on_x86
-@pytest.mark.parametrize("order", [101, 102])  # by rows, by columns
-@pytest.mark.parametrize("transposes", list(product([111, 112], repeat=2)))
-@pytest.mark.parametrize(("M", "N", "K"), [(1, 5, 3), (1, 3, 0), (1, 1, 4), (2, 5, 3), (0, 2, 3)])
-@pytest.mark.parametrize("alpha_beta", [(1, 0), (2, 3)])
-def test_shim_is_gemm(order, transposes, M, N, K, alpha_beta):
-    (path, *_), chance = install._candidates("openblas"), random.Random(M * N + K)
-    library = install.Library.open(path)
-    shims, (alpha, beta) = install._row_shims(library), alpha_beta
-    if not shims:
-        pytest.skip("this system lets no page run that was written to")
-    a, b, c = ([chance.randrange(-4, 5) for _ in range(100)] for _ in "abc")
-    ld_a, ld_b, ld_c = 6, 7, 8  # at least each size, so rows have gaps
-    expected = list(c)
-    for i, j in product(range(M), range(N)):
-        place = i * ld_c + j if order == 101 else j * ld_c + i
-        terms = (
-            at(a, transposes[0] == 112, i, k, ld_a, order)
-            * at(b, transposes[1] == 112, k, j, ld_b, order)
-            for k in range(K)
-        )
-        expected[place] = alpha * sum(terms) + beta * c[place]
-    size, pointer = ctypes.c_int, ctypes.c_void_p
-    for name, number in (("cblas_sgemm", ctypes.c_float), ("cblas_dgemm", ctypes.c_double)):
-        arrays = [(number * 100)(*values) for values in (a, b, c)]
-        start = [ctypes.addressof(array) for array in arrays]
-        call = ctypes.CFUNCTYPE(
-            None, *[size] * 6, number, pointer, size, pointer, size, number, pointer, size
-        )(shims[name])
-        call(
-            *(order, *transposes, M, N, K),
-            *(alpha, start[0], ld_a, start[1], ld_b, beta, start[2], ld_c),
-        )
-        assert list(arrays[2]) == expected, name
-
-
 # --- what is reported ----------------------------------------------------------------------------
 
 
@@ -190,14 +113,14 @@ def test_report_is_true(report):
     if os.environ.get(install.SWITCH):
         pytest.skip(f"{install.SWITCH} is set")
     assert report.name == "openblas"
-    assert report.path in {mapping.path for mapping in install.Mapping.all()}
+    assert report.path in {mapping.path for mapping in Mapping.all()}
     handle = ctypes.CDLL(report.path)
     config = ctypes.CFUNCTYPE(ctypes.c_char_p)(("scipy_openblas_get_config", handle))()
     assert report.version.split()[0] in config.decode()
     assert install.enable().num_threads == handle.scipy_openblas_get_num_threads()
-    places = install.Slots.of(str(libmlx()), install.import_slots).places()
+    places = Slots.of(str(libmlx()), import_slots).places()
     functions = [ctypes.c_uint64.from_address(place).value for place in places]
-    files = {install._file_at(function) for function in functions}
+    files = {file_at(function) for function in functions}
     assert files <= {report.path, ""}  # "": the shim
 
 
@@ -284,19 +207,15 @@ print(report.num_threads, install.adapt(), install.enable().num_threads)
 
 REFUSAL = """
 from model.cpu import install
+from model.cpu.addresses import Mapping
 import mlx.core as mx
 report = install.enable()
 print(report.name, report.path, report.num_threads, install.adapt())
 print(report.reason)
 print((mx.ones((2, 3)) @ mx.ones((3, 1))).tolist())
-own = {m.path for m in install.Mapping.all() if "blas" in m.path.rpartition("/")[2]}
+own = {m.path for m in Mapping.all() if "blas" in m.path.rpartition("/")[2]}
 print(len(own), str(report))
 """
-
-
-def libmlx() -> Path:
-    mx.eval(mx.ones(1))
-    return Path(next(m.path for m in install.Mapping.all() if m.path.endswith("/libmlx.so")))
 
 
 @on_linux
@@ -325,8 +244,8 @@ def test_no_library_anywhere():
     hide = """
 import importlib.util
 importlib.util.find_spec = lambda name: None
-from model.cpu import install
-install._files_of = lambda package, prefix: ()
+from model.cpu import install, libraries
+libraries._files_of = lambda package, prefix: ()
 def missing(path):
     raise OSError(f"{path}: cannot open shared object file")
 install.Library.open = missing
@@ -346,9 +265,10 @@ import ctypes
 from dataclasses import replace
 import mlx.core as mx
 from model.cpu import install
+from model.cpu.addresses import address_of, word
 slots = install.Slots.of_libmlx()
-held = [install._word(place) for place in slots.places()]
-nothing = install._address(ctypes.CDLL(None).getpid)
+held = [word(place) for place in slots.places()]
+nothing = address_of(ctypes.CDLL(None).getpid)
 real = install.Library.open
 def broken(path):
     library = real(path)
@@ -356,27 +276,10 @@ def broken(path):
 install.Library.open = broken
 {trusted}
 print(install.enable().name, "wrong products" in install.enable().reason)
-print(held == [install._word(place) for place in slots.places()])
+print(held == [word(place) for place in slots.places()])
 print((mx.ones((2, 3)) @ mx.ones((3, 1))).tolist())
 """
     assert run(script) == ["None True", "True", "[[3.0], [3.0]]"]
-
-
-@with_library
-@pytest.mark.parametrize("before", [None, "20"])
-def test_environment_is_put_back(monkeypatch, before):
-    monkeypatch.delenv(install._SPIN, raising=False)
-    if before:
-        monkeypatch.setenv(install._SPIN, before)
-    install.Library.open(next(install._candidates("openblas")))
-    assert os.environ.get(install._SPIN) == before
-
-
-@with_library
-def test_a_library_without_a_function(monkeypatch):
-    monkeypatch.setattr(install, "FUNCTIONS", (*install.FUNCTIONS, "cblas_qgemm"))
-    with pytest.raises(ValueError, match="has no scipy_cblas_qgemm"):
-        install.Library.open(next(install._candidates("openblas")))
 
 
 @on_linux
@@ -384,8 +287,9 @@ def test_someone_elses_blas_is_left_alone():
     script = """
 import ctypes
 from model.cpu import install
+from model.cpu.addresses import address_of
 slots = install.Slots.of_libmlx()
-slots.write(dict.fromkeys(slots.addresses, install._address(ctypes.CDLL(None).getpid)))
+slots.write(dict.fromkeys(slots.addresses, address_of(ctypes.CDLL(None).getpid)))
 print(install.enable().reason.startswith("MLX already uses /"), install.enable().name)
 """
     assert run("import mlx.core\n" + script) == ["True None"]
@@ -407,129 +311,3 @@ def test_other_devices(monkeypatch):
     monkeypatch.setattr(mx, "default_device", lambda: SimpleNamespace(type=mx.gpu))
     with pytest.raises(ValueError, match="MLX computes on"):
         install._enable("auto")
-
-
-def test_width_of_whole_numbers():
-    """Stand-ins for cblas_sdot that read their length as 32 and as 64 bits."""
-    for size, is_right in ((ctypes.c_int32, True), (ctypes.c_int64, False)):
-
-        def dot(n, x, incx, y, incy):
-            return sum(x[i] * y[i] for i in range(n))  # nothing for a negative n
-
-        array = ctypes.POINTER(ctypes.c_float)
-        function = ctypes.CFUNCTYPE(ctypes.c_float, size, array, size, array, size)(dot)
-        assert install._takes_32_bits(install._address(function)) is is_right
-
-
-# --- ELF -----------------------------------------------------------------------------------------
-
-
-@on_linux
-def test_damaged_elf_is_refused():
-    """Cut anywhere, or with bytes changed in its tables: slots or ValueError, nothing else."""
-    whole = libmlx().read_bytes()
-    slots, chance = install.import_slots(whole, platform.machine()), random.Random(0)
-    assert set(slots) <= set(install.FUNCTIONS)
-    with pytest.raises(ValueError, match="not a 64-bit ELF"):
-        install.import_slots(b"", platform.machine())
-    with pytest.raises(ValueError, match="for this machine"):
-        install.import_slots(whole, "aarch64" if platform.machine() == "x86_64" else "x86_64")
-    for size in (15, 40, 63, 500, len(whole) // 2):
-        with pytest.raises(ValueError, match=r"ELF|imported"):
-            install.import_slots(whole[:size], platform.machine())
-    far = whole[:32] + b"\xff" * 8 + whole[40:]  # the program headers' place
-    with pytest.raises(ValueError, match="outside the file"):
-        install.import_slots(far, platform.machine())
-    damaged, dynamic = bytearray(whole), install._segments(whole)[2][0][1]
-    refused = 0
-    for _ in range(150):
-        start = chance.choice([0, 32, 64, 64, dynamic, dynamic])
-        places = [start + chance.randrange(600 if start else 64) for _ in range(8)]
-        for place in places:
-            damaged[place] = chance.choice([0, 255, chance.randrange(256)])
-        try:
-            install.import_slots(damaged, platform.machine())
-        except ValueError:
-            refused += 1
-        for place in places:
-            damaged[place] = whole[place]
-    assert refused > 50
-
-
-@on_linux
-def test_write_to_a_read_only_page():
-    page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(page))
-    install._protect(start, 8, mmap.PROT_READ)
-    install._write(start + 8, 1234567890123456789)
-    assert ctypes.c_uint64.from_address(start + 8).value == 1234567890123456789
-    assert install.Mapping.at(start).access.startswith("r--")
-
-
-# --- threads -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("others", "expected"),
-    [(0, 4), (1.9, 4), (2.2, 4), (2.3, 3), (3.1, 3), (4, 2), (5.9, 1), (9, 1), (-0.1, 4)],
-)
-def test_threads_leave_cores_to_others(monkeypatch, others, expected):
-    now, count = [100.0], []
-    monkeypatch.setattr(
-        install, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: None)
-    )
-    monkeypatch.setattr(install, "busy_seconds", lambda: others * now[0])
-    monkeypatch.setattr(install, "physical_cores", lambda: 6)
-    monkeypatch.setattr(install, "num_cores", lambda: 4)
-    for name in install._FIXED_BY["openblas"]:
-        monkeypatch.delenv(name, raising=False)
-    library = SimpleNamespace(
-        name="openblas", set_num_threads=count.append, get_num_threads=lambda: count[-1]
-    )
-    pace = install.Pace(library)
-    assert not pace.is_due()
-    now[0] += 0.3
-    assert pace.is_due()
-    assert pace.adapt() == expected
-    assert not pace.is_due()
-
-
-@on_linux
-def test_others_are_seen_and_this_process_is_not(monkeypatch):
-    monkeypatch.setattr(install.time, "process_time", lambda: 0.0)
-    before = install.busy_seconds()
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        with pytest.raises(subprocess.TimeoutExpired):
-            busy.wait(0.5)
-        after = install.busy_seconds()
-        assert after - before > 0.1
-        monkeypatch.setattr(install.time, "process_time", lambda: 1e6)
-        assert install.busy_seconds() == pytest.approx(after - 1e6, abs=1)
-    finally:
-        busy.kill()
-        busy.wait()
-
-
-@on_linux
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({}, 4),
-        ({"cpu.max": "max 100000"}, 4),
-        ({"cpu.max": "250000 100000"}, 2),
-        ({"cpu.max": "50000 100000"}, 1),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 4),
-        ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
-        ({"cpu0/topology": "0,4", "cpu1/topology": "1,5"}, 4),
-        ({"cpu0/topology": "0-1", "cpu1/topology": "0-1"}, 3),
-    ],
-)
-def test_cores(monkeypatch, files, expected):
-    def read(path):
-        ends = [text for name, text in files.items() if name in path]
-        return ends[0] if ends else ""
-
-    monkeypatch.setattr(install, "_read", read)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
-    assert install.num_cores() == expected
