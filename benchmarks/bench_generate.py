@@ -258,10 +258,10 @@ def as_random_qwen3(directory: Path) -> str:
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
-    from model.config import Config
     from model.transformer import Transformer
+    from model.weights.config_json import config_from_json
 
-    m = Transformer(Config.from_dict(QWEN3_06B))
+    m = Transformer(config_from_json(QWEN3_06B))
     weights = {}
     for number, (name, array) in enumerate(tree_flatten(m.parameters())):
         value = mx.random.normal(array.shape, key=mx.random.key(number)) * 0.02

@@ -17,8 +17,10 @@ from typing import Any
 
 import bpe
 import model
+from model.weights.config_json import config_from_json
 from model.weights.files import read_json
 from model.weights.gguf import GGUF
+from model.weights.gguf_config import config_from_gguf
 from pipeline import thinking
 from pipeline.chunks import Answer, Chunk, Composer
 from pipeline.sampling import Generation, Sampling
@@ -353,9 +355,9 @@ def _check_architecture(path: Path) -> None:
     """ValueError where the description asks for a model that we don't run."""
     if path.is_file():
         gguf = GGUF(path)
-        model.Config.from_gguf(gguf.metadata, {name: t.shape for name, t in gguf.tensors.items()})
+        config_from_gguf(gguf.metadata, {name: t.shape for name, t in gguf.tensors.items()})
     else:
-        model.Config.from_dict(read_json(path / "config.json"))
+        config_from_json(read_json(path / "config.json"))
 
 
 def _named_ends(tokenizer: bpe.Tokenizer, names: Sequence[str]) -> frozenset[int]:

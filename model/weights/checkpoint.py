@@ -17,6 +17,7 @@ import mlx.core as mx
 from model.arguments import file_path
 from model.config import Config
 from model.weights import gguf, meta
+from model.weights.config_json import config_from_json
 from model.weights.files import (
     FLOAT_DTYPES,
     NUM_BYTES,
@@ -28,6 +29,7 @@ from model.weights.files import (
 )
 from model.weights.gguf import GGUF, unpermute
 from model.weights.gguf_blocks import format_of
+from model.weights.gguf_config import config_from_gguf
 from model.weights.npz import NpzFile
 from model.weights.pytorch import PyTorchFile
 from model.weights.quantize import Block, Scheme, read_block, unpack
@@ -158,7 +160,7 @@ def _open_directory(folder: Path, file: Path | None) -> Checkpoint:
     if from_params:
         shapes = {name: tensor.shape for name, tensor in weights.tensors.items()}
         raw = described(description, lambda: meta.config_of(given, shapes))
-    config = described(description, lambda: Config.from_dict(raw))
+    config = described(description, lambda: config_from_json(raw))
     own = {_hub_name(name, of_meta): name for name in weights.tensors}  # the Hub's name -> its own
     tensors = {name: weights.tensors[its] for name, its in own.items()}
 
@@ -312,4 +314,4 @@ def _gguf_config(opened: GGUF) -> Config:
     divisors = ()
     if "rope_freqs.weight" in shapes:
         divisors = tuple(opened.read("rope_freqs.weight").reshape(-1).tolist())
-    return Config.from_gguf(opened.metadata, shapes, rope_divisors=divisors)
+    return config_from_gguf(opened.metadata, shapes, rope_divisors=divisors)

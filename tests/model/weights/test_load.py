@@ -12,8 +12,8 @@ import pytest
 from compare import REFERENCE, assert_close, golden
 from mlx.utils import tree_flatten
 
-from model.config import Config
 from model.transformer import Transformer
+from model.weights.config_json import config_from_json
 from model.weights.load import load
 
 SHARD = "model-00002-of-00003.safetensors"
@@ -133,7 +133,7 @@ def test_memory_while_loading_is_that_of_the_weights(tmp_path):
     sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 24}
     sizes |= {"layer_types": None}
     config = json.loads((REFERENCE / "qwen3-tied" / "config.json").read_text()) | sizes
-    m = Transformer(Config.from_dict(config))
+    m = Transformer(config_from_json(config))
     weights = {name: array.astype(mx.bfloat16) for name, array in tree_flatten(m.parameters())}
     (tmp_path / "config.json").write_text(json.dumps(config))
     mx.save_safetensors(str(tmp_path / "model.safetensors"), weights)

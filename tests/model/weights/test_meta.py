@@ -11,6 +11,7 @@ from torch_files import write_torch
 
 from model.config import Config
 from model.generation.generate import generate
+from model.weights.config_json import config_from_json
 from model.weights.load import load
 from model.weights.meta import checkpoint_name, config_of
 
@@ -136,7 +137,7 @@ SHAPES = {"tok_embeddings.weight": (320, 64), "layers.0.feed_forward.w1.weight":
 def config(vocab_size: int = 320, **changes) -> Config:
     params = {k: v for k, v in (PARAMS | changes).items() if v is not ...}
     shapes = SHAPES | {"tok_embeddings.weight": (vocab_size, 64)}
-    return Config.from_dict(config_of(params, shapes))
+    return config_from_json(config_of(params, shapes))
 
 
 def test_what_params_json_says():
