@@ -14,7 +14,8 @@ from model.cache import KVCache
 from model.config import Config
 from model.generation.batch import Batch, generate_batch
 from model.generation.cache_file import load_cache, save_cache
-from model.generation.generate import Token, generate
+from model.generation.generate import generate
+from model.generation.loop import Token
 from model.generation.sample import make_processors, make_sampler
 from model.generation.session import Session
 from model.transformer import Transformer

@@ -22,13 +22,13 @@ from model import cpu
 from model.arguments import check_model, functions, id_list, shown, whole_number
 from model.cache import FLOATS, Form, Mask, Parts, causal_mask, grown, make_layers, write
 from model.generation.generate import (
-    Token,
     check_ids,
     check_numbers,
     checked_sampler,
     num_ids,
     room_after,
 )
+from model.generation.loop import Token
 from model.generation.sample import (
     History,
     Logprobs,

@@ -15,7 +15,8 @@ from typing import Any, overload
 from model.arguments import check_model, id_list
 from model.cache import KVCache
 from model.generation.cache_file import load_cache, options_of, save_cache
-from model.generation.generate import Token, generate
+from model.generation.generate import generate
+from model.generation.loop import Token
 from model.transformer import Transformer
 
 

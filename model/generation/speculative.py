@@ -1,4 +1,4 @@
-"""ids so far -> a draft of the ids that may follow, for generate() to check in one pass.
+"""ids so far -> a draft of the ids that may follow, for the loop to check in one pass.
 
     NGramDraft   copies what followed an earlier occurrence of the last ids
     ModelDraft   asks a smaller model
@@ -15,29 +15,14 @@ how long is learned: that part is our own.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+
+from mlx.utils import tree_flatten
 
 from model.arguments import shown
-from model.cache import SPARE
+from model.generation.loop import MAX_DRAFT, Drafter, Run, stream
+from model.transformer import Transformer
 
-if TYPE_CHECKING:
-    from model.transformer import Transformer
-
-MAX_DRAFT = SPARE  # as many ids as a rotating cache can take back
 FIRST_DRAFT = 4  # ids in a draft before it is known how drafts fare
-
-
-class Drafter(Protocol):
-    """What generate() asks. It is told all ids, of the prompt and given out, every time."""
-
-    def propose(self, ids: Sequence[int], limit: int) -> list[int]:
-        """At most `limit` ids that may follow; none where a plain step is the better bet."""
-
-    def is_ready(self, ids: Sequence[int]) -> bool:
-        """Whether propose() would probably draft after one more id: don't step ahead then."""
-
-    def learn(self, num_drafted: int, num_right: int) -> None:
-        """How the last draft fared."""
 
 
 def pass_cost(num_rows: int) -> float:
@@ -134,7 +119,7 @@ class ModelDraft:
 
     FIRST, LONGEST = 8, 256  # ids of a pause
 
-    def __init__(self, m: "Transformer", num_valid: int, cost: float) -> None:
+    def __init__(self, m: Transformer, num_valid: int, cost: float) -> None:
         """num_valid: ids in use. cost: what a step of this model costs in the other's steps."""
         if m.config.vocab_size < num_valid:
             raise ValueError(
@@ -149,21 +134,13 @@ class ModelDraft:
 
     def propose(self, ids: Sequence[int], limit: int) -> list[int]:
         """What the smaller model would say next."""
-        from model.generation.generate import generate  # which imports this file
-
         num_drafted = min(self._length.now, limit, self._m.config.context - len(ids))
         if len(ids) < self._paused_until or num_drafted < 1:
             return []
         self._num_seen = len(ids)
-        drafted = list(
-            generate(
-                self._m,
-                self._rest(ids),
-                max_tokens=num_drafted,
-                cache=self._cache,
-                vocab_size=self._num_valid,
-            )
-        )
+        rest = self._rest(ids)
+        run = Run(self._m, self._cache, rest, self._num_valid, num_left=num_drafted)
+        drafted = list(stream(run, NoDraft()))
         self._held = [*ids, *drafted[:-1]]
         return drafted
 
@@ -191,7 +168,7 @@ class ModelDraft:
 
 
 def make_drafter(
-    draft: "str | Transformer | Drafter | None", m: "Transformer", num_valid: int
+    draft: str | Transformer | Drafter | None, m: Transformer, num_valid: int
 ) -> Drafter:
     """ "ngram", a smaller model, a drafter of one's own or None -> the drafter."""
     if draft is None:
@@ -205,7 +182,5 @@ def make_drafter(
     return ModelDraft(draft, num_valid, _num_bytes(draft) / _num_bytes(m))
 
 
-def _num_bytes(m: "Transformer") -> int:
-    from mlx.utils import tree_flatten
-
+def _num_bytes(m: Transformer) -> int:
     return sum(array.nbytes for _, array in tree_flatten(m.parameters()))

@@ -15,8 +15,9 @@ from compare import ALL, REFERENCE, assert_same_ids, golden
 import bpe
 from model.config import Config
 from model.generation.generate import generate
+from model.generation.loop import MAX_DRAFT
 from model.generation.sample import make_processors, make_sampler
-from model.generation.speculative import MAX_DRAFT, ModelDraft, NGramDraft, make_drafter, pass_cost
+from model.generation.speculative import ModelDraft, NGramDraft, make_drafter, pass_cost
 from model.weights.load import load
 
 CONTEXT = 256  # of every reference model
