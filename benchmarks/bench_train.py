@@ -198,8 +198,9 @@ def scaling(library: str, num_megabytes: str, size: str) -> Figures:
         merges = json.loads(tokenizer.to_str())["model"]["merges"]
         return figures(perf_counter() - start, [tuple(merge) for merge in merges])
     from bpe.formats import to_glyphs
+    from bpe.training.corpus import Documents
+    from bpe.training.options import split_options
     from bpe.training.run import run
-    from bpe.training.trainer import Documents, split_options
 
     start = perf_counter()
     result = run(Documents(texts), *split_options(int(size), {"workers": 2}))

@@ -33,7 +33,7 @@ def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
             _to_stdout(whole)
         return
     target = Path(os.path.realpath(path))
-    if is_special(target):
+    if _is_special(target):
         yield target
         return
     temporary = _beside(target)
@@ -50,19 +50,26 @@ def check_writable(path: str | PathLike[str]) -> None:
     if os.fspath(path) in STDOUT:
         return
     target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(f"{path} is a directory; name a file in it")
-    if is_special(target):
+    if _is_special(target):
         return
     try:
+        if target.is_dir():
+            raise IsADirectoryError("it is a directory")
         probe = _beside(target)
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise OSError(f"{path} can't be written ({error.strerror or error})") from None
+        raise OSError(
+            f"{path} can't be written ({error.strerror or error}), so nothing was read"
+        ) from None
 
 
-def is_special(path: Path) -> bool:
+def is_stream(path: str | PathLike[str]) -> bool:
+    """Whether what is written there is gone: standard output, a FIFO, a device."""
+    return os.fspath(path) in STDOUT or _is_special(Path(os.path.realpath(path)))
+
+
+def _is_special(path: Path) -> bool:
     """Whether there is something at path that is neither a regular file nor a directory."""
     with suppress(FileNotFoundError, NotADirectoryError):
         mode = path.stat().st_mode

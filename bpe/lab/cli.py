@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bpe.formats.whole import whole_file
+from bpe.formats.whole import STDOUT, is_stream, whole_file
 
 if TYPE_CHECKING:
     from bpe.tokenizer import Tokenizer
@@ -286,7 +286,7 @@ def _print_json(data: Any) -> None:
 
 def _check_writable(name: str | None) -> None:
     """Find out before the work is done that its page could not be written."""
-    if name is None:
+    if name is None or is_stream(name):
         return
     folder = Path(name).absolute().parent
     if not folder.is_dir():
@@ -307,4 +307,5 @@ def _write(name: str, page: str) -> None:
     """The page appears whole or not at all."""
     with whole_file(Path(name)) as temporary:
         temporary.write_text(page, encoding="utf-8")
-    _print([f"wrote {name}"])
+    if name not in STDOUT:
+        _print([f"wrote {name}"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import signal
 import sys
@@ -18,8 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bpe.formats.whole import STDOUT, check_writable, is_stream
+
 if TYPE_CHECKING:
-    from bpe.training.run import Progress, Result
+    from bpe.training.options import Progress, Result
 
 GRACE_SECONDS = 0.7  # after Ctrl-C, to reach a moment when the state is whole
 LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
@@ -58,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="the tokenizer.json to write; several sizes: FILE-N.json, or {size} in the name",
+        help="the tokenizer.json to write, - is stdout; several sizes: FILE-N.json, or {size} in "
+        "the name",
     )
 
     what = parser.add_argument_group("what is learned")
@@ -79,7 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--pattern",
         metavar="P",
-        help="how text is split: qwen (default), gpt2, gpt4o, llama3 or a regex",
+        help="how text is split: qwen (default), gpt2, gpt4o, llama3 or a regex "
+        "as tiktoken has them",
     )
     add("--normalizer", choices=("none", "nfc"), help="default: none")
     add(
@@ -183,6 +186,11 @@ def check_arguments(options: argparse.Namespace) -> str | None:
         return "--from-counts goes without a corpus: the tables are the corpus"
     if options.count_only and options.from_counts:
         return "--count-only and --from-counts exclude each other"
+    if is_stream(options.output):
+        if len(options.vocab_size or ()) > 1:
+            return "several sizes need a file each; name one with -o"
+        if options.json and str(options.output) in STDOUT:
+            return "--json prints to stdout as well; name a file with -o"
     if not options.count_only and not options.vocab_size:
         return "--vocab-size N is missing: how many ids shall there be?"
     return None
@@ -193,17 +201,19 @@ def train(options: argparse.Namespace) -> None:
     from bpe.training.counts import write_counts
 
     outputs = _outputs(options)
-    checkpoint = options.checkpoint or options.output.with_name(options.output.name + ".checkpoint")
-    for path in [*outputs.values(), checkpoint]:
-        _check_writable(path)
-    if checkpoint.resolve() in [path.resolve() for path in outputs.values()]:
+    for path in outputs.values():
+        check_writable(path)
+    checkpoint = _checkpoint(options)
+    if checkpoint:
+        check_writable(checkpoint)
+    if checkpoint and checkpoint.resolve() in [path.resolve() for path in outputs.values()]:
         raise ValueError(f"{checkpoint} can't be both the output and the checkpoint; name another")
     reporter = Reporter(_shows_progress(options))
     try:
         with _interruptible(reporter):
             corpus, what, how = _job(options, outputs.values())
             how |= {"checkpoint": checkpoint, "resume": options.resume, "progress": reporter}
-            if options.resume and not checkpoint.exists():
+            if options.resume and checkpoint and not checkpoint.exists():
                 say(f"there is no {checkpoint} to resume from, so this begins anew")
             if options.count_only:
                 _count(corpus, what, how, lambda counts: write_counts(counts, options.output))
@@ -211,12 +221,20 @@ def train(options: argparse.Namespace) -> None:
                 _train(corpus, what, how, outputs, options)
     except KeyboardInterrupt:
         reporter.clear()
-        if checkpoint.exists():
+        if checkpoint and checkpoint.exists():
             say(f"interrupted; the same command with --resume goes on from {checkpoint}")
         else:
             say("interrupted before there was anything to save")
         raise
-    checkpoint.unlink(missing_ok=True)
+    if checkpoint:
+        checkpoint.unlink(missing_ok=True)
+
+
+def _checkpoint(options: argparse.Namespace) -> Path | None:
+    """Beside the output; a stream has nothing beside it."""
+    if options.checkpoint or is_stream(options.output):
+        return options.checkpoint
+    return options.output.with_name(options.output.name + ".checkpoint")
 
 
 def _job(options: argparse.Namespace, outputs: Iterable[Path]) -> tuple[Any, Any, dict[str, Any]]:
@@ -224,7 +242,7 @@ def _job(options: argparse.Namespace, outputs: Iterable[Path]) -> tuple[Any, Any
     from bpe.tokenizer import Tokenizer
     from bpe.training.corpus import find_files
     from bpe.training.counts import read_counts
-    from bpe.training.trainer import split_options
+    from bpe.training.options import split_options
 
     extend = Tokenizer.from_pretrained(options.extend) if options.extend else None
     what, how = split_options(
@@ -312,20 +330,6 @@ def _outputs(options: argparse.Namespace) -> dict[int, Path]:
     if len(sizes) == 1:
         return {sizes[0]: path}
     return {size: path.with_name(f"{path.stem}-{size}{path.suffix}") for size in sizes}
-
-
-def _check_writable(path: Path) -> None:
-    """Find out now what would else be found out after hours."""
-    try:
-        if path.is_dir():
-            raise IsADirectoryError("it is a directory")
-        probe = path.with_name(f".{path.name}.{os.getpid()}.part")
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise OSError(
-            f"{path} can't be written ({error.strerror or error}), so nothing was read"
-        ) from None
 
 
 # --- progress and interrupts ----------------------------------------------------------------------

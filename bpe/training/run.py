@@ -19,9 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bpe.encoding.pieces import PieceCache
 from bpe.encoding.workers import available_cores
@@ -33,66 +32,14 @@ from bpe.training.checkpoint import State, check_replaceable, read_checkpoint, w
 from bpe.training.corpus import Chunk, Documents, Files, chunks
 from bpe.training.counts import Counting, PieceCounter, Splitter
 from bpe.training.learn import Learner
-
-if TYPE_CHECKING:
-    from bpe.training.trainer import Options
+from bpe.training.options import How, Options, Progress, Result
 
 CHECKPOINT_SECONDS = 30.0  # of work that a kill may cost
 TICK_SECONDS = 0.1  # between two reports of progress
 QUICK_SECONDS = 0.5  # a state that takes longer to write is not written on an interrupt
 PROCESS_BYTES = 48 << 20  # what a process takes without a corpus: 21 MB measured, and some room
-LEAST_MEMORY = 128 << 20  # below this there is no room for any corpus
 
 Corpus = Documents | Files | Counter[str]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is: phase is "counting" (done and total in bytes) or "learning" (in ids).
-
-    A resumed one begins with "checking" (in bytes) that the corpus is still what was read of it.
-    """
-
-    phase: str
-    done: int
-    total: int | None  # None: not known
-    seconds: float  # in this phase, in this process
-
-
-@dataclass(frozen=True)
-class How:
-    """How a run is done; see train."""
-
-    workers: int | None = None
-    limit: int | None = None
-    held_out: float = 0.0
-    max_memory: int | None = None
-    checkpoint: str | PathLike[str] | None = None
-    resume: bool = False
-    progress: Callable[[Progress], object] | None = None
-
-    def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers must be at least 1, not {self.workers}")
-        if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit is {self.limit}; at least 1 byte must be read")
-        if not 0 <= self.held_out <= 0.5:
-            raise ValueError(f"held_out is {self.held_out}; it is a share from 0 to 0.5")
-        if self.max_memory is not None and self.max_memory < LEAST_MEMORY:
-            raise ValueError(
-                f"max_memory is {self.max_memory} bytes; a run takes {LEAST_MEMORY} before it "
-                "holds anything of a corpus"
-            )
-        if self.resume and self.checkpoint is None:
-            raise ValueError("there is nothing to resume from; say which checkpoint")
-
-
-@dataclass(frozen=True)
-class Result:
-    """One tokenizer for each vocab_size, in their order, and a summary that JSON can hold."""
-
-    tokenizers: list[Tokenizer]
-    summary: dict[str, Any]
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""corpus -> Tokenizer: train, train_files, train_from_counts, and what they may be asked.
+"""corpus -> Tokenizer: train, train_files and train_from_counts, and the counting alone.
 
 Blind spot: it does not know how pieces are counted and merges learned, nor how a run is kept from
 losing its work (run.py).
@@ -8,79 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
 from os import PathLike
 from typing import Any
 
-from bpe.formats import tokenizer_json
 from bpe.tokenizer import Tokenizer
-from bpe.training.base import NORMALIZERS, Base, extended_base, new_base
 from bpe.training.corpus import Documents, find_files
-from bpe.training.counts import Cutting, Splitter
-from bpe.training.learn import MAX_ID, Rules
+from bpe.training.options import is_one, split_options, splitter
 from bpe.training.run import Corpus, run, run_counting
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is to be trained; see train. What can't be is refused here, before a corpus is read."""
-
-    vocab_sizes: tuple[int, ...]
-    min_frequency: int = 2
-    special_tokens: tuple[str, ...] = ()
-    pattern: str | None = None
-    normalizer: str | None = None
-    max_token_length: int | None = None
-    ties: str = "huggingface"
-    cut_special_tokens: bool = True
-    lines: bool = False
-    extend: Tokenizer | None = None
-    base: Base = field(init=False, repr=False)  # what there is before anything is learned
-    rules: Rules = field(init=False, repr=False)
-    cutting: Cutting = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        for size in self.vocab_sizes:
-            if type(size) is not int or not 0 < size <= MAX_ID:
-                raise ValueError(f"vocab_size {size!r} is not a whole number from 1 to {MAX_ID}")
-        if self.normalizer not in NORMALIZERS:
-            raise ValueError(f'normalizer={self.normalizer!r} is neither "nfc" nor "none"')
-        rules = Rules(self.min_frequency, self.ties, self.max_token_length)
-        base = self._make_base()
-        added = base.spec.added_tokens if self.cut_special_tokens else ()
-        cutting = Cutting(base.spec.pre_tokenizer, base.spec.normalizer, added, self.lines)
-        _splitter(cutting)  # says what is wrong with a pattern
-        for name, value in (("rules", rules), ("base", base), ("cutting", cutting)):
-            object.__setattr__(self, name, value)
-        self._check_sizes()
-        if self.vocab_sizes:
-            tokenizer_json(base.spec)  # says what no file could hold
-
-    def _make_base(self) -> Base:
-        if self.extend is None:
-            return new_base(self.special_tokens, self.pattern or "qwen", self.normalizer)
-        if self.pattern is not None or self.normalizer is not None:
-            raise ValueError(
-                "a tokenizer that is extended says itself how text is split and normalized; pass "
-                "no pattern or normalizer with it"
-            )
-        return extended_base(self.extend.spec, self.special_tokens)
-
-    def _check_sizes(self) -> None:
-        have = self.base.next_id
-        if self.vocab_sizes and min(self.vocab_sizes) < have:
-            what = "ids of the tokenizer to extend" if self.extend else "bytes and special tokens"
-            raise ValueError(
-                f"vocab_size {min(self.vocab_sizes)} is less than the {have} {what}, which are "
-                f"never left out; ask for {have} or more"
-            )
-
-
-_OPTIONS = frozenset(
-    "min_frequency special_tokens pattern normalizer max_token_length ties cut_special_tokens "
-    "lines extend".split()
-)
 
 
 def train(
@@ -109,12 +43,12 @@ def train(
     max_memory: bytes. Rare pieces are left out of learning if it would need more.
     checkpoint: a file that keeps the state once a minute; with resume=True a run goes on from it,
         once it has read again what was read of texts and found it unchanged.
-    progress: called with a bpe.training.run.Progress about ten times a second.
+    progress: called with a bpe.training.options.Progress about ten times a second.
 
     With ties="huggingface" and cut_special_tokens=False the merges are those of Hugging Face's
     BpeTrainer with a ByteLevel alphabet. Raises ValueError or TypeError for what can't be done.
     """
-    return _trained(Documents(texts), vocab_size, options)
+    return _trained(_documents(texts), vocab_size, options)
 
 
 def train_files(
@@ -150,32 +84,20 @@ def count_pieces(texts: Iterable[str], **options: Any) -> Counter[str]:
 
     Tables of several parts of a corpus may be added up; train_from_counts goes on from there.
     """
-    return run_counting(Documents(texts), *split_options((), options))
+    return run_counting(_documents(texts), *split_options((), options))
 
 
 def split_pieces(text: str, **options: Any) -> list[str]:
     """The pieces of one text, for an engine that counts them itself; options as count_pieces."""
     what, _ = split_options((), options)
-    lists = _splitter(what.cutting).pieces(text)
+    lists = splitter(what.cutting).pieces(text)
     return [piece for pieces in lists for piece in pieces if piece]
 
 
-@lru_cache(maxsize=8)
-def _splitter(cutting: Cutting) -> Splitter:
-    return Splitter(cutting)
-
-
-def split_options(
-    vocab_size: int | Sequence[int], options: Mapping[str, Any]
-) -> tuple[Options, dict[str, Any]]:
-    """(what to train, how to run), from the keyword options of train."""
-    sizes = (vocab_size,) if _is_one(vocab_size) else tuple(vocab_size)
-    what = {name: value for name, value in options.items() if name in _OPTIONS}
-    how = {name: value for name, value in options.items() if name not in _OPTIONS}
-    specials = what.pop("special_tokens", ())
-    if isinstance(specials, str):
-        raise ValueError(f"special_tokens is the text {specials!r}; pass a list of texts")
-    return Options(sizes, special_tokens=tuple(specials), **what), how
+def _documents(texts: Iterable[str]) -> Documents:
+    if isinstance(texts, str | bytes):  # else each letter would be a document
+        raise TypeError("texts is one text; pass [text], or a list or generator of documents")
+    return Documents(texts)
 
 
 def _checked(counts: Mapping[str, int]) -> Counter[str]:
@@ -188,10 +110,6 @@ def _checked(counts: Mapping[str, int]) -> Counter[str]:
     return Counter(counts)
 
 
-def _is_one(vocab_size: int | Sequence[int]) -> bool:
-    return isinstance(vocab_size, str) or not isinstance(vocab_size, Iterable)
-
-
 def _trained(
     corpus: Corpus, vocab_size: int | Sequence[int], options: Mapping[str, Any]
 ) -> Tokenizer | list[Tokenizer]:
@@ -199,4 +117,4 @@ def _trained(
     if not what.vocab_sizes:
         raise ValueError("vocab_size is an empty list; name the size, or several, to learn")
     tokenizers = run(corpus, what, how).tokenizers
-    return tokenizers[0] if _is_one(vocab_size) else tokenizers
+    return tokenizers[0] if is_one(vocab_size) else tokenizers

@@ -17,7 +17,7 @@ from bpe.__main__ import main
 from bpe.training import cli as train_cli
 from bpe.training import run as run_module
 from bpe.training.cli import describe
-from bpe.training.run import Progress
+from bpe.training.options import Progress
 
 
 @pytest.fixture
@@ -381,3 +381,29 @@ def test_a_run_that_does_not_stop_by_itself_is_broken_off(large_corpus, tmp_path
     assert stopped.returncode == 130
     assert stopped.stderr == "interrupted before there was anything to save\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_may_be_a_stream(tmp_path):
+    """Standard output or a FIFO; nothing is left beside it."""
+    (tmp_path / "corpus.txt").write_text("low lower lowest " * 9)
+    command = [sys.executable, "-m", "bpe", "train", "corpus.txt", "-n", "262", "-o"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def run(*arguments):
+        return subprocess.run(
+            [*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+
+    assert run("t.json").returncode == 0
+    expected = (tmp_path / "t.json").read_text()
+    for output in ("-", "/dev/stdout"):
+        assert run(output).stdout == expected
+    os.mkfifo(tmp_path / "fifo")
+    with subprocess.Popen(["cat", "fifo"], cwd=tmp_path, stdout=subprocess.PIPE) as reader:
+        assert run("fifo").returncode == 0
+        assert reader.stdout.read().decode() == expected
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus.txt", "t.json", "fifo"}
+    both = run("-", "--json")
+    assert (both.returncode, both.stdout) == (2, "")
+    assert "--json prints to stdout as well" in both.stderr
+    assert "it is a directory" in run(".").stderr

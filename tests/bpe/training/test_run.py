@@ -14,8 +14,8 @@ import bpe
 from bpe.training import run as run_module
 from bpe.training.checkpoint import State, read_checkpoint, write_checkpoint
 from bpe.training.corpus import Documents, find_files
+from bpe.training.options import split_options
 from bpe.training.run import run
-from bpe.training.trainer import split_options
 
 
 class Killed(BaseException):
@@ -338,7 +338,7 @@ def test_a_ceiling_that_is_enough_changes_nothing(corpus):
 
 
 def test_a_ceiling_that_is_too_low_is_called_approximate(corpus, monkeypatch):
-    monkeypatch.setattr(run_module, "LEAST_MEMORY", 0)
+    monkeypatch.setattr("bpe.training.options.LEAST_MEMORY", 0)
     tokenizers, summary = summary_of(
         corpus, 500, max_memory=run_module.PROCESS_BYTES + 400_000, workers=1
     )

@@ -14,7 +14,7 @@ from tiny import GLYPH
 import bpe
 from bpe.spec import PATTERNS, Split
 from bpe.training.learn import Learner, Rules
-from bpe.training.trainer import split_options
+from bpe.training.options import split_options
 
 CASES = [json.loads(line) for line in (GOLDEN / "train.jsonl").read_text().splitlines()]
 REFUSED = {  # name of a case -> what we say instead
@@ -401,3 +401,10 @@ def test_what_no_file_can_hold_is_refused_before_reading(how, tmp_path, monkeypa
     corpus = {"train": ["ab"], "train_files": [], "train_from_counts": {"ab": 1}}[how]
     with pytest.raises(ValueError, match="is read differently by Hugging Face tokenizers"):
         getattr(bpe, how)(corpus, 400, extend=old)
+
+
+def test_one_text_is_no_list_of_texts():
+    """Else each letter would be a document, and no merge would be learned without a word."""
+    for call in (lambda: bpe.train("one long text", 300), lambda: bpe.count_pieces("a text")):
+        with pytest.raises(TypeError, match=r"texts is one text; pass \[text\]"):
+            call()
