@@ -28,9 +28,8 @@ ALLOWED_IN_FILE = {
 # A room is a file or folder at a package's root. Files import from their own room and from those
 # before a "<"; rooms with a comma between them know nothing of each other.
 ROOMS = {  # package -> its rooms, from below
-    # For the lead: it passes but for one circle, training.trainer <-> training.run.
-    # "bpe": "spec, marks, garbage < encoding, chat < formats < tokenizer < training, lab"
-    # " < __init__ < __main__",
+    "bpe": "spec, marks, garbage < encoding, chat < formats < tokenizer < training, lab"
+    " < __init__ < __main__",
     "model": "arguments, whole, cpu < rope < config < cache < ops < moe < transformer"
     " < weights, generation < __init__ < __main__",
     "pipeline": "source, thinking, stops, files, sampling, statistics < chunks < engine"
