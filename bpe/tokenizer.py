@@ -20,10 +20,11 @@ from bpe import formats
 from bpe.encoding.added import AddedTokens, Stretch
 from bpe.encoding.byte_pieces import BytePieceCache
 from bpe.encoding.pieces import PieceCache
+from bpe.encoding.post_process import pad_batch, post_process
 from bpe.encoding.pretokenize import PreTokenizer
 from bpe.encoding.words import WordCache
 from bpe.garbage import no_garbage_collection
-from bpe.spec import AddedToken, Padding, Spec, Truncation
+from bpe.spec import AddedToken, Spec
 
 if TYPE_CHECKING:
     from bpe.encoding.workers import Workers
@@ -183,7 +184,8 @@ class Tokenizer:
             stretches = self._added.cut(text, self._forbidden(allowed_special))
         else:
             stretches = (self._pre_tokenizer.normalize(text),)
-        return self._post_process(self._encode_stretches(stretches, text), add_special_tokens)
+        ids = self._encode_stretches(stretches, text)
+        return post_process(ids, self.spec, add_special_tokens=add_special_tokens)
 
     def encode_with_offsets(
         self,
@@ -237,12 +239,12 @@ class Tokenizer:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
         if workers == 1:
-            return self._pad_batch([self.encode(text, **options) for text in texts])
+            return pad_batch([self.encode(text, **options) for text in texts], self.spec.padding)
         processes = self._workers  # of this thread, whatever another one puts there meanwhile
         if processes is None or not processes.are_ours(workers):
             processes = self._workers = batch.Workers(workers, self)
         try:
-            return self._pad_batch(processes.encode(texts, options))
+            return pad_batch(processes.encode(texts, options), self.spec.padding)
         except RuntimeError:  # one of them died: the next batch starts new ones
             self._workers = None
             raise
@@ -367,25 +369,6 @@ class Tokenizer:
             raise ValueError(f"{min(unknown)!r} in allowed_special is no special token here")
         return self._specials.difference(map(self._specials_by_text.get, allowed))
 
-    def _post_process(self, ids: list[int], add_special_tokens: bool) -> list[int]:
-        """Truncate, add prefix and suffix, pad: in that order, each where the file asks for it."""
-        spec = self.spec
-        prefix = spec.prefix_ids if add_special_tokens else ()
-        suffix = spec.suffix_ids if add_special_tokens else ()
-        if spec.truncation:
-            ids = _truncate(ids, spec.truncation, len(prefix) + len(suffix))
-        if prefix or suffix:
-            ids = [*prefix, *ids, *suffix]
-        return _pad(ids, spec.padding) if spec.padding else ids
-
-    def _pad_batch(self, batch: list[list[int]]) -> list[list[int]]:
-        """Fill all up to the longest, where the file asks for it."""
-        padding = self.spec.padding
-        if padding is None or padding.length is not None:
-            return batch
-        longest = max(map(len, batch), default=0)
-        return [_pad(ids, padding, longest) for ids in batch]
-
     def _bytes_of(self, ids: list[int]) -> Iterable[bytes]:
         """The bytes of each id; itemgetter looks all of them up in one call of C code."""
         return itemgetter(*ids)(self._token_bytes) if len(ids) > 1 else [self._token_bytes[ids[0]]]
@@ -435,22 +418,6 @@ def _check_text(text: object) -> None:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:60] + "..."
-
-
-def _truncate(ids: list[int], truncation: Truncation, num_added: int) -> list[int]:
-    kept = max(0, truncation.max_length - num_added)
-    if len(ids) <= kept:
-        return ids
-    return ids[:kept] if truncation.direction == "Right" else ids[len(ids) - kept :]
-
-
-def _pad(ids: list[int], padding: Padding, longest: int = 0) -> list[int]:
-    """ids filled up to padding's fixed length, or to the longest of a batch; never cut."""
-    length = max(len(ids), longest) if padding.length is None else padding.length
-    if padding.multiple_of:
-        length += -length % padding.multiple_of
-    fill = [padding.pad_id] * (length - len(ids))
-    return ids + fill if padding.direction == "Right" else fill + ids
 
 
 def _surrogate_error(text: str) -> ValueError:

@@ -21,7 +21,7 @@ ALLOWED_IN_FILE = {
     "bpe/chat.py": {"jinja2"},
     "bpe/marks.py": {"jinja2"},
     "bpe/formats/hub.py": {"huggingface_hub"},
-    "bpe/training/corpus.py": {"compression", "zstandard"},  # Python's own from 3.14 on
+    "bpe/training/opening.py": {"compression", "zstandard"},  # Python's own from 3.14 on
     "bpe/lab/peers.py": {"tokenizers", "tiktoken"},  # what is compared with
     "model/weights/safetensors.py": {"safetensors", "numpy"},
 }

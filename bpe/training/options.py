@@ -14,8 +14,8 @@ from typing import Any
 from bpe.formats import tokenizer_json
 from bpe.tokenizer import Tokenizer
 from bpe.training.base import NORMALIZERS, Base, extended_base, new_base
-from bpe.training.counts import Cutting, Splitter
 from bpe.training.learn import MAX_ID, Rules
+from bpe.training.splitting import Cutting, Splitter
 
 LEAST_MEMORY = 128 << 20  # below this there is no room for any corpus
 

@@ -30,9 +30,10 @@ from bpe.tokenizer import Tokenizer
 from bpe.training import spill
 from bpe.training.checkpoint import State, check_replaceable, read_checkpoint, write_checkpoint
 from bpe.training.corpus import Chunk, Documents, Files, chunks
-from bpe.training.counts import Counting, PieceCounter, Splitter
+from bpe.training.counts import Counting, PieceCounter
 from bpe.training.learn import Learner
 from bpe.training.options import How, Options, Progress, Result
+from bpe.training.splitting import Splitter
 
 CHECKPOINT_SECONDS = 30.0  # of work that a kill may cost
 TICK_SECONDS = 0.1  # between two reports of progress

@@ -12,7 +12,7 @@ import bpe
 from bpe import formats
 from bpe.encoding import literals
 from bpe.spec import QWEN_PATTERN, AddedToken, Split
-from bpe.training.counts import Cutting, Splitter
+from bpe.training.splitting import Cutting, Splitter
 from tests.bpe.formats.test_random_files import ask
 
 tokenizers = pytest.importorskip("tokenizers")

@@ -199,8 +199,9 @@ def test_processes_end_with_their_owner_though_its_child_lives(tiny_directory):
 def test_forks_while_training(script):
     """Documents that are read by forks: the helper ends with training, and no fork feeds it."""
     script("""
-        from bpe.training.counts import Counting, Cutting
+        from bpe.training.counts import Counting
         from bpe.training.corpus import Chunk
+        from bpe.training.splitting import Cutting
         from bpe.spec import QWEN_PATTERN, Split
         cutting = Cutting((Split(QWEN_PATTERN),))
 

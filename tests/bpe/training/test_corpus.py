@@ -15,7 +15,8 @@ from bpe.encoding.pretokenize import PreTokenizer
 from bpe.spec import PATTERNS, AddedToken, Normalize, Split
 from bpe.training import corpus, spill
 from bpe.training.corpus import Chunk, Documents, chunks, find_files
-from bpe.training.counts import Counting, Cutting, PieceCounter, Splitter, read_counts, write_counts
+from bpe.training.counts import Counting, PieceCounter, read_counts, write_counts
+from bpe.training.splitting import Cutting, Splitter
 
 ALPHABET = ("a", "'s", "1", "!", "/", " ", "\n", "\r", "\t", "\u3000", "é", "你", "\u0301", "\x1c")
 
