@@ -71,10 +71,10 @@ class Conversation:
         """Write it as JSON, whole or not at all. ValueError for a file that is something else."""
         if why := why_no_file(path):
             raise ValueError(why)
-        if path.exists() and not _is_ours(path):
-            raise ValueError(f"{path} exists and is no saved conversation; take another name")
-        from bpe.formats.whole import whole_file
+        from bpe.formats.whole import is_stream, whole_file
 
+        if path.exists() and not is_stream(path) and not _is_ours(path):
+            raise ValueError(f"{path} exists and is no saved conversation; take another name")
         content = {"format": FORMAT, "system": self.system, "messages": self.turns}
         with whole_file(path) as temporary:
             temporary.write_text(json.dumps(content, ensure_ascii=False, indent=1), "utf-8")

@@ -56,17 +56,20 @@ def make_parser(prog: str = "python -m pipeline batch") -> given.Parser:
 
 def run(options: argparse.Namespace) -> int:
     """Answer all lines; 1 where some had to be skipped."""
+    from bpe.formats.whole import is_stream
+
     if why := given.why_not_raw(options):
         terminal.say(f"error: {why}")
         return USAGE
     lines = _read_lines(options.prompts)
-    if options.output and options.output.exists():
+    is_file = options.output is not None and not is_stream(options.output)
+    if is_file and options.output.exists():
         terminal.say(
             f"error: {options.output} exists already; remove it, or pass another file with -o"
         )
         return USAGE
     numbers = [number for number, _ in lines]
-    sink = Journal(options.output, options) if options.output else InOrder()
+    sink = Journal(options.output, options) if is_file else InOrder(options.output)
     with closing(sink):
         requests = [_parse(*line) for line in lines if sink.done.get(line[0]) != digest(line[1])]
         if len(requests) < len(lines) and not options.quiet:
@@ -77,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             num_skipped += _answer_all(todo, sink, options) if todo else 0
         except KeyboardInterrupt:
-            if options.output:
+            if is_file:
                 kept = f"{options.output}.part"
                 terminal.say(f"answers so far are in {kept}; the same command goes on from there")
             raise

@@ -1,4 +1,4 @@
-"""records of answers as they are done -> stdout or a file, in the order of the prompts.
+"""records of answers as they are done -> a stream or a file, in the order of the prompts.
 
 Those for a file go to OUT.part at once, in whatever order they are done; when all are there they
 become OUT. So a run that was interrupted goes on from OUT.part, and OUT is never half a file.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import os
 import sys
 from collections import deque
 from collections.abc import Mapping
@@ -23,10 +24,15 @@ HEADER = b'{"batch": '  # how a file of answers so far begins
 
 
 class InOrder:
-    """Records -> stdout, each as soon as all before it are out. It can't be gone on with."""
+    """Records -> a stream, each as soon as all before it are out. It can't be gone on with."""
 
-    def __init__(self) -> None:
-        sys.stdout.reconfigure(encoding="utf-8")
+    def __init__(self, path: Path | None) -> None:
+        """path: a FIFO or device; None or "-" is stdout."""
+        from bpe.formats.whole import STDOUT
+
+        is_stdout = path is None or os.fspath(path) in STDOUT
+        self._file = sys.stdout if is_stdout else path.open("w")
+        self._file.reconfigure(encoding="utf-8")
         self.done: dict[int, str] = {}  # line number -> digest
         self._records: dict[int, dict[str, Any] | None] = {}
         self._numbers: deque[int] = deque()  # of the lines that aren't out
@@ -47,13 +53,15 @@ class InOrder:
         """Also those that were done when an interruption came before their turn."""
         while self._numbers:
             self._write_next()
+        if self._file is not sys.stdout:
+            self._file.close()
 
     def _write_next(self) -> None:
         record = self._records.get(self._numbers[0])
         if record:
-            sys.stdout.write(_line(record).decode())
+            self._file.write(_line(record).decode())
         self._numbers.popleft()  # only now that it is on its way
-        sys.stdout.flush()
+        self._file.flush()
 
 
 class Journal:

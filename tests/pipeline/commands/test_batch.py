@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -386,3 +387,22 @@ def test_help_and_usage_errors(capfd):
             main(arguments)
         assert caught.value.code == code
     assert "(see python -m pipeline batch --help)" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("output", ["-", "fifo"])
+def test_answers_may_go_to_a_stream(tiny_directory, tmp_path, output):
+    """Straight, as to stdout; nothing is left beside it."""
+    (tmp_path / "p.jsonl").write_text('"hello"\n{"prompt": "x", "id": "b"}\n')
+    os.mkfifo(tmp_path / "fifo")
+    command = [sys.executable, "-m", "pipeline", "batch", "p.jsonl", "--max-tokens", "3"]
+    command += ["--model", str(tiny_directory)]
+    options = {"cwd": tmp_path, "env": ENVIRONMENT | {"PYTHONPATH": str(ROOT)}, "text": True}
+    expected = subprocess.run(command, capture_output=True, **options).stdout
+    with subprocess.Popen(["cat", "fifo"], stdout=subprocess.PIPE, **options) as reader:
+        run = subprocess.run([*command, "-o", output], capture_output=True, **options)
+        if output == "-":
+            reader.kill()
+        assert (run.returncode, run.stdout) == (0, expected if output == "-" else "")
+        assert reader.stdout.read() == ("" if output == "-" else expected)
+    assert expected.count("\n") == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"p.jsonl", "fifo"}
