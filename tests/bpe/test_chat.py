@@ -1,4 +1,4 @@
-"""bpe/chat.py: recorded renderings, and no control token out of anybody's text."""
+"""bpe/chat/: recorded renderings, and no control token out of anybody's text."""
 
 from collections import UserDict
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""bpe/chat.py on 70 genuine templates: renderings as recorded, and whose the control tokens are.
+"""bpe/chat/ on 70 genuine templates: renderings as recorded, and whose the control tokens are.
 
 The templates are those of llama.cpp's collection; the renderings of conversations of every shape
 are transformers 5.24's (the first eight digits of their sha256; null: it refuses). In the hostile

@@ -19,7 +19,7 @@ import jinja2
 from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from bpe.marks import FIRST_MARK, Marked, Span
+from bpe.chat.marks import FIRST_MARK, Marked, Span
 
 MAX_RENDERED_CHARACTERS = 64_000_000  # a template that loops for ever must not fill the memory
 

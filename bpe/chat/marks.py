@@ -22,22 +22,15 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, nodes
-from jinja2.visitor import NodeTransformer
+
+from bpe.chat.tree import Replacer, chains, is_role, literal, read_only, runs
 
 Span = tuple[int, int]
 Render = Callable[[Any, Mapping[str, Any]], str]  # template, variables -> text; raises ValueError
 
-FIRST_MARK = 0x10F000  # marks are characters of the last private-use plane
+FIRST_MARK = 0x10F000  # marks are characters of the end of the last private-use plane
+_BEGIN = b"\xf4\x8f"  # of all of them in UTF-8, where bytes are found many times as fast
 _SITE = "bytepair_site_{}"  # the variable that stands for a literal
-
-# What these look for is read, not written.
-_READING_METHODS = frozenset(
-    "startswith endswith split rsplit partition rpartition find rfind index rindex count strip "
-    "lstrip rstrip removeprefix removesuffix get".split()
-)
-_READING_FILTERS = frozenset(
-    "selectattr rejectattr select reject map groupby sort unique attr".split()
-)
 
 
 class _Mark(NamedTuple):
@@ -63,7 +56,7 @@ class Marked:
         self._texts: list[str] = []
         self._named: list[str | None] = []
         self._marks: list[_Mark] = []
-        literals = "".join(map(_literal, tree.find_all((nodes.TemplateData, nodes.Const))))
+        literals = "".join(map(literal, tree.find_all((nodes.TemplateData, nodes.Const))))
         self._in_literals = frozenset(text for text in self._controls if text in literals)
         self._place_marks(tree)
         self.template = environment.from_string(tree)
@@ -72,7 +65,7 @@ class Marked:
     # --- reading the template ------------------------------------------------------------------
 
     def _place_marks(self, tree: nodes.Template) -> None:
-        read = _read_only(tree)
+        read = read_only(tree)
         assigned = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
         replaced: dict[int, nodes.Expr] = {}  # id() of a node -> what stands for it
         sites: dict[int | str, int] = {}  # id() of a node, or a variable -> number of its site
@@ -83,30 +76,30 @@ class Marked:
             number = sites.setdefault(name if is_set else id(node), len(self._keys))
             if number == len(self._keys):
                 self._keys.append(name if is_set else _SITE.format(number))
-                self._texts.append(_literal(node))
+                self._texts.append(literal(node))
                 self._named.append(name)
             if not is_set:
                 replaced[id(node)] = nodes.Name(self._keys[number], "load", lineno=node.lineno)
             return number
 
-        for chain in _chains(tree):
+        for chain in chains(tree):
             chain = [None if id(node) in read else node for node in chain]
-            for run in _runs(chain):
+            for run in runs(chain):
                 self._mark_tokens(run, site)
             for before, role, after in zip(chain, chain[1:], chain[2:]):
-                if _literal(before) and _is_role(role) and _literal(after):
+                if literal(before) and is_role(role) and literal(after):
                     self._mark_ends(before, after, site)
             for node in chain:
                 if isinstance(node, nodes.Name) and node.name.endswith("_token"):
                     site(node)
-        _Replacer(replaced).visit(tree)
+        Replacer(replaced).visit(tree)
 
     def _mark_tokens(self, run: Sequence[nodes.Expr], site: Callable[[nodes.Expr], int]) -> None:
         """Mark the tokens in literals that stand one after the other."""
         starts, text = [], ""
         for node in run:
             starts.append(len(text))
-            text += _literal(node)
+            text += literal(node)
         for match in _alternation(self._in_literals).finditer(text):
             first = max(i for i, start in enumerate(starts) if start <= match.start())
             last = max(i for i, start in enumerate(starts) if start < match.end())
@@ -118,7 +111,7 @@ class Marked:
         self, before: nodes.Expr, after: nodes.Expr, site: Callable[[nodes.Expr], int]
     ) -> None:
         """Mark what may become a token with a role in the middle: "<|" and "|>"."""
-        left, right = _literal(before), _literal(after)
+        left, right = literal(before), literal(after)
         whole = max(
             (match.end() for match in _alternation(self._in_literals).finditer(left)), default=0
         )
@@ -157,14 +150,14 @@ class Marked:
         texts = list(texts)
         marks = self._free_marks([self._source, plain, *texts])
 
-        def attempt(enabled: frozenset[int]) -> str | None:
+        def attempt(enabled: frozenset[int]) -> _Cut | None:
             """The marked rendering, or None if it is another one without its marks."""
             sites = self._site_variables(enabled, marks, named, variables)
             try:
-                marked = render(self.template, {**variables, **sites})
+                cut = _cut_at(marks, render(self.template, {**variables, **sites}))
             except ValueError:
                 return None
-            return marked if _without(marks, marked) == plain else None
+            return cut if "".join(cut.texts) == plain else None
 
         marked = attempt(self._enabled)
         if marked is None:
@@ -176,7 +169,7 @@ class Marked:
                     'pass allowed_special="all"'
                 )
             self._enabled = enabled
-        found = list(self._find(marked, marks))
+        found = list(self._find(marked))
         if lost := self._lost(plain, found, named, texts):
             raise ValueError(
                 f"the chat template writes {lost!r} and reads it again, so that it can't be told "
@@ -187,9 +180,13 @@ class Marked:
 
     def _free_marks(self, texts: Iterable[str]) -> list[str]:
         """Two characters for each mark, and two for named tokens, that no text holds."""
-        taken = {char for text in texts if not text.isascii() for char in set(text)}
+        suspects = [text for text in texts if _BEGIN in _utf8(text)]
+        taken = {char for text in suspects for char in text}
         free = (chr(code) for code in range(FIRST_MARK, 0x110000) if chr(code) not in taken)
-        return list(islice(free, 2 * len(self._marks) + 2))
+        marks = list(islice(free, 2 * len(self._marks) + 2))
+        if len(marks) < 2 * len(self._marks) + 2:
+            raise ValueError("the chat template writes too many control tokens to be told apart")
+        return marks
 
     def _site_variables(
         self,
@@ -220,8 +217,8 @@ class Marked:
         return values
 
     def _enable_most(
-        self, attempt: Callable[[frozenset[int]], str | None]
-    ) -> tuple[frozenset[int], str | None]:
+        self, attempt: Callable[[frozenset[int]], _Cut | None]
+    ) -> tuple[frozenset[int], _Cut | None]:
         """The sites whose marks change nothing, and the rendering with them."""
         enabled: frozenset[int] = frozenset()
         marked = attempt(enabled)
@@ -237,16 +234,14 @@ class Marked:
                 waiting += [sites[step:], sites[:step]]
         return enabled, marked
 
-    def _find(self, marked: str, marks: Sequence[str]) -> Iterator[Span]:
+    def _find(self, marked: _Cut) -> Iterator[Span]:
         """The spans, without marks, of tokens between two marks that belong together."""
-        number_of = {char: number for number, char in enumerate(marks)}
-        opened, start, behind = -1, 0, 0  # the last opening mark, its place without marks and with
-        for num_before, match in enumerate(re.finditer(f"[{''.join(marks)}]", marked)):
-            number, place = number_of[match[0]], match.start() - num_before
-            if number % 2 == 0:
-                opened, start, behind = number, place, match.end()
-            elif opened == number - 1 and self._is_token(marked[behind : match.start()], number):
+        opened, place = -1, 0
+        for text, number in zip(marked.texts, marked.numbers):
+            start, place = place, place + len(text)  # of the text in front of the mark
+            if opened >= 0 and number == opened + 1 and self._is_token(text, number):
                 yield start, place
+            opened = number if number % 2 == 0 else -1
 
     def _is_token(self, text: str, number: int) -> bool:
         if text not in self._controls:
@@ -268,110 +263,6 @@ class Marked:
             if match.span() not in places and not any(match[0] in text for text in texts):
                 return match[0]
         return None
-
-
-# --- a template's tree -------------------------------------------------------------------------
-
-
-class _Replacer(NodeTransformer):
-    def __init__(self, replaced: Mapping[int, nodes.Expr]) -> None:
-        self._replaced = replaced
-
-    def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Any:
-        if id(node) in self._replaced:
-            return self._replaced[id(node)]
-        return super().visit(node, *args, **kwargs)
-
-
-def _literal(node: nodes.Node | None) -> str:
-    """The text of a literal; empty for any other node."""
-    if isinstance(node, nodes.TemplateData):
-        return node.data
-    if isinstance(node, nodes.Const) and isinstance(node.value, str):
-        return node.value
-    return ""
-
-
-def _is_role(node: nodes.Node | None) -> bool:
-    """Whether an expression is a message's role, which the program sets, perhaps filtered."""
-    while isinstance(node, nodes.Filter):
-        node = node.node
-    if isinstance(node, nodes.Getattr):
-        return node.attr == "role"
-    if isinstance(node, nodes.Getitem):
-        return _literal(node.arg) == "role"
-    return isinstance(node, nodes.Name) and node.name == "role"
-
-
-def _read_only(tree: nodes.Template) -> set[int]:
-    """id() of the nodes whose value is only looked at: what is compared, searched for, a key."""
-    roots: list[nodes.Node | None] = []
-    for node in tree.find_all((nodes.Compare, nodes.Test, nodes.Call, nodes.Filter, nodes.Getitem,
-                               nodes.Pair)):  # fmt: skip
-        if isinstance(node, nodes.Compare):
-            roots += [node.expr, *(operand.expr for operand in node.ops)]
-        elif isinstance(node, nodes.Test):
-            roots += [node.node, *node.args]
-        elif isinstance(node, nodes.Getitem):
-            roots.append(node.arg)
-        elif isinstance(node, nodes.Pair):
-            roots.append(node.key)
-        elif isinstance(node, nodes.Filter):
-            roots += node.args[:1] if node.name == "replace" else ()
-            roots += node.args if node.name in _READING_FILTERS else ()
-        elif isinstance(node.node, nodes.Getattr):
-            roots += node.args[:1] if node.node.attr == "replace" else ()
-            roots += node.args if node.node.attr in _READING_METHODS else ()
-    return {id(inner) for root in roots if root for inner in _with_descendants(root)}
-
-
-def _with_descendants(node: nodes.Node) -> Iterator[nodes.Node]:
-    yield node
-    yield from node.find_all(nodes.Node)
-
-
-def _chains(tree: nodes.Template) -> Iterator[list[nodes.Node]]:
-    """What is written in a row: the parts of an output, of a + b and a ~ b; else a node alone."""
-    done: set[int] = set()
-    for node in _with_descendants(tree):
-        if id(node) in done:
-            continue
-        if isinstance(node, nodes.Output):
-            chain = [part for each in node.nodes for part in _flat(each, done)]
-        elif isinstance(node, (nodes.Add, nodes.Concat)):
-            chain = list(_flat(node, done))
-        elif isinstance(node, (nodes.TemplateData, nodes.Const, nodes.Name)):
-            chain = [node]
-        else:
-            continue
-        done.update(map(id, chain))
-        yield chain
-
-
-def _flat(node: nodes.Node, done: set[int]) -> Iterator[nodes.Node]:
-    parts: Iterable[nodes.Node] = ()
-    if isinstance(node, nodes.Add):
-        parts = (node.left, node.right)
-    elif isinstance(node, nodes.Concat):
-        parts = node.nodes
-    done.add(id(node))
-    for part in parts:
-        yield from _flat(part, done)
-    if not parts:
-        yield node
-
-
-def _runs(chain: Iterable[nodes.Node | None]) -> Iterator[list[nodes.Node]]:
-    """The literals of a chain that stand side by side."""
-    run: list[nodes.Node] = []
-    for node in chain:
-        if _literal(node):
-            run.append(node)
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
 
 
 # --- texts -------------------------------------------------------------------------------------
@@ -400,5 +291,26 @@ def _inserted(text: str, marks: Iterable[tuple[int, int, str]]) -> str:
     return text
 
 
-def _without(marks: Sequence[str], text: str) -> str:
-    return text.translate(dict.fromkeys(map(ord, marks)))
+class _Cut(NamedTuple):
+    """A marked text: what stands between the marks, and their numbers."""
+
+    texts: list[str]
+    numbers: list[int]  # one fewer
+
+
+def _cut_at(marks: Sequence[str], text: str) -> _Cut:
+    number_of = {mark.encode(): number for number, mark in enumerate(marks)}
+    first, *others = _utf8(text).split(_BEGIN)
+    parts, numbers = [first], []
+    for part in others:
+        number = number_of.get(_BEGIN + part[:2])
+        if number is None:  # a character of somebody's text
+            parts[-1] += _BEGIN + part
+        else:
+            parts.append(part[2:])
+            numbers.append(number)
+    return _Cut([part.decode("utf-8", "surrogatepass") for part in parts], numbers)
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
