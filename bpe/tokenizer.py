@@ -27,6 +27,7 @@ from bpe.garbage import no_garbage_collection
 from bpe.spec import AddedToken, Spec
 
 if TYPE_CHECKING:
+    from bpe.encoding.inside import Inside
     from bpe.encoding.workers import Workers
 
 DECODED_AT_ONCE = 4096  # ids; more would go through main memory
@@ -44,9 +45,7 @@ class Tokenizer:
         self._added = AddedTokens(
             spec.added_tokens, self._pre_tokenizer.normalize, self._pre_tokenizer.as_classed
         )
-        self._specials_by_text = {t.content: t for t in spec.added_tokens if t.special}
-        self._specials = frozenset(self._specials_by_text.values())
-        self._special_ids = frozenset(token.id for token in self._specials)
+        self._special_ids = frozenset(token.id for token in self._added.special)
         self._control_tokens = frozenset(t for t in spec.added_tokens if not t.is_word)
         self._control_texts = frozenset(token.content for token in self._control_tokens)
         self._pieces = PieceCache(spec)
@@ -127,6 +126,13 @@ class Tokenizer:
         """The ids of the control tokens, which decode(skip_special_tokens=True) leaves out."""
         return self._special_ids
 
+    @property
+    def inside(self) -> Inside:
+        """The stages of encode, to be looked at one by one; lab explains ids with them."""
+        from bpe.encoding.inside import Inside
+
+        return Inside.of(self._added, self._pre_tokenizer, self._pieces)
+
     def token_to_id(self, token: str | bytes) -> int | None:
         """The id of a token given as its text or bytes (" the", not "Ġthe"), or None."""
         token = token.encode() if isinstance(token, str) else token
@@ -181,7 +187,7 @@ class Tokenizer:
         """
         _check_text(text)
         if added_tokens:
-            stretches = self._added.cut(text, self._forbidden(allowed_special))
+            stretches = self._added.cut(text, self._added.forbidden(allowed_special))
         else:
             stretches = (self._pre_tokenizer.normalize(text),)
         ids = self._encode_stretches(stretches, text)
@@ -206,7 +212,7 @@ class Tokenizer:
         spans = encode_with_offsets(
             text,
             self._added if added_tokens else AddedTokens((), self._pre_tokenizer.normalize),
-            self._forbidden(allowed_special),
+            self._added.forbidden(allowed_special),
             self._pre_tokenizer,
             self._pieces,
             self._token_bytes,
@@ -352,22 +358,6 @@ class Tokenizer:
     def _encode_pieces(self, text: str) -> Iterator[int]:
         chunks = map(self._pre_tokenizer.split, self._pre_tokenizer.chunks(text))
         return chain.from_iterable(map(self._pieces.__getitem__, chain.from_iterable(chunks)))
-
-    def _forbidden(self, allowed_special: str | Collection[str]) -> Collection[AddedToken]:
-        if allowed_special == "all":
-            return ()
-        if allowed_special == "none":
-            return self._specials
-        if isinstance(allowed_special, str):
-            raise ValueError(
-                f'allowed_special={allowed_special!r} is neither "all" nor "none"; '
-                f"to allow one token pass {{{allowed_special!r}}}"
-            )
-        allowed = frozenset(allowed_special)
-        unknown = allowed - self._specials_by_text.keys()
-        if unknown:
-            raise ValueError(f"{min(unknown)!r} in allowed_special is no special token here")
-        return self._specials.difference(map(self._specials_by_text.get, allowed))
 
     def _bytes_of(self, ids: list[int]) -> Iterable[bytes]:
         """The bytes of each id; itemgetter looks all of them up in one call of C code."""

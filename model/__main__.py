@@ -151,9 +151,12 @@ def _lines(found: Info) -> Iterator[tuple[str, str]]:
         yield "window", f"{found.sliding_window:,} positions"
     yield "context", f"{found.max_context:,} positions"
     yield "KV cache", f"{found.kv_bytes_per_token:,} bytes a token in {found.dtype}"
-    yield "memory", (
-        f"{gigabytes(found.needed_bytes)} for a context of {found.context:,}: weights in"
-        f" {found.dtype} {gigabytes(found.weight_bytes)}, KV cache {gigabytes(found.kv_bytes)}"
+    yield (
+        "memory",
+        (
+            f"{gigabytes(found.needed_bytes)} for a context of {found.context:,}: weights in"
+            f" {found.dtype} {gigabytes(found.weight_bytes)}, KV cache {gigabytes(found.kv_bytes)}"
+        ),
     )
     yield "this machine", _verdict(found)
 

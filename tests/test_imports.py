@@ -175,3 +175,50 @@ def test_numpy_is_loaded_only_where_a_safetensors_file_is_opened(statement, tmp_
 def test_a_safetensors_file_is_opened_by_safetensors():
     directory = REFERENCE / "qwen3-tied"
     assert {"numpy", "safetensors"} <= loaded_by(f"import model; model.load({str(directory)!r})")
+
+
+NAMED_TO_CLASH_WITH_NOTHING = {"_exit", "_replace", "_asdict", "_SubParsersAction"}  # of Python's
+
+
+def private_names(tree):
+    """(line, name) of what a file takes from inside another class or module: x._name.
+
+    A class's own are its own in whichever of its objects: other._ids, where it has a self._ids.
+    """
+    own = {}  # node -> the private names of the class around it
+    for scope in ast.walk(tree):  # the outer ones first
+        if isinstance(scope, ast.ClassDef):
+            names = {
+                node.attr for node in ast.walk(scope)
+                if isinstance(node, ast.Attribute) and is_self(node.value)
+            }  # fmt: skip
+            own |= dict.fromkeys(ast.walk(scope), names)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and not is_self(node.value):
+            names = {node.attr} - own.get(node, set())
+        else:
+            names = {a.name for a in node.names} if isinstance(node, ast.ImportFrom) else ()
+        for name in names:
+            if name.startswith("_") and not name.startswith("__"):
+                yield node.lineno, name
+
+
+def is_self(node):
+    is_super = isinstance(node, ast.Call) and getattr(node.func, "id", None) == "super"
+    return is_super or getattr(node, "id", None) in ("self", "cls")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_private_names_stay_private(path):
+    """bpe/lab, above all, reads of a tokenizer what bpe/encoding/inside.py shows of it."""
+    found = private_names(ast.parse(path.read_text(encoding="utf-8")))
+    assert [one for one in found if one[1] not in NAMED_TO_CLASH_WITH_NOTHING] == []
+
+
+def test_private_names_are_seen():
+    """In a class, beside it, and in an import; but not its own, nor Python's __names__."""
+    tree = ast.parse(
+        "from a import _b, c\nclass D:\n  def e(self, other):\n"
+        "    self._f, other._f, other._g, super()._h, self.i._j, other.__k__\nd._f"
+    )
+    assert sorted(private_names(tree)) == [(1, "_b"), (4, "_g"), (4, "_j"), (5, "_f")]

@@ -17,7 +17,7 @@ from bpe.spec import AddedToken
 
 # A single_word token does not match beside one of these: Unicode's word characters and joiners.
 _WORD = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d]")
-_WHITE_SPACE = (
+WHITE_SPACE = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )  # the 25 characters of the property White_Space
@@ -41,10 +41,29 @@ class AddedTokens:
         """
         tokens = tuple(tokens)
         self.by_text = {token.content: token for token in tokens}
+        self._special_by_text = {token.content: token for token in tokens if token.special}
+        self.special = frozenset(self._special_by_text.values())
         self.by_bytes = {token.content.encode(): token for token in tokens}
         self._normalize = normalize
         self.raw = Pass({t.content: t for t in tokens if not t.normalized}, as_classed)
         self.normalized = Pass(_by_normalized_text(tokens, normalize), as_classed)
+
+    def forbidden(self, allowed_special: str | Collection[str]) -> Collection[AddedToken]:
+        """The special tokens that stay text where encode is told to allow these."""
+        if allowed_special == "all":
+            return ()
+        if allowed_special == "none":
+            return self.special
+        if isinstance(allowed_special, str):
+            raise ValueError(
+                f'allowed_special={allowed_special!r} is neither "all" nor "none"; '
+                f"to allow one token pass {{{allowed_special!r}}}"
+            )
+        allowed = frozenset(allowed_special)
+        unknown = allowed - self._special_by_text.keys()
+        if unknown:
+            raise ValueError(f"{min(unknown)!r} in allowed_special is no special token here")
+        return self.special.difference(map(self._special_by_text.get, allowed))
 
     def cut(self, text: str, forbidden: Collection[AddedToken] = ()) -> Iterator[Stretch]:
         """Yield normalized stretches of text and the added tokens between them.
@@ -123,7 +142,7 @@ class Pass:
             if token.single_word and self._is_in_word(text, start, stop):
                 continue
             if token.lstrip:  # white space that the token before has swallowed stays with it
-                start = max(end, end + len(text[end:start].rstrip(_WHITE_SPACE)))
+                start = max(end, end + len(text[end:start].rstrip(WHITE_SPACE)))
             if token.rstrip:
                 stop = _SPACE_AFTER.match(text, stop).end()
             if stop <= start:  # nothing is left of a token that is white space itself

@@ -29,6 +29,6 @@ class BytePieceCache(PieceCache):
 
     def _ids_of_part(self, data: bytes) -> tuple[int, ...]:
         token = self._vocab.get(data)
-        if token is not None and (data in self._whole_pieces or self._is_reached(data, token)):
+        if token is not None and (data in self.whole_pieces or self._is_reached(data, token)):
             return (token,)
-        return self._merge_bytes(data)
+        return self.merge_bytes(data)

@@ -35,8 +35,8 @@ class Derivations:
     ) -> None:
         """merged: the id that each of merges gives."""
         self._ranks = ranks
-        self._parts = dict(zip(reversed(merged), reversed(merges)))  # token -> its first merge
-        self.born = _Born(self._parts, ranks)
+        self.parts = dict(zip(reversed(merged), reversed(merges)))  # token -> its first merge
+        self.born = _Born(self.parts, ranks)
         self._is_reached = {id: True for token, id in vocab.items() if len(token) == 1}
 
     def is_reached(self, token: int) -> bool:
@@ -53,7 +53,7 @@ class Derivations:
         rank = self.born[token]
         if rank < 0:
             return False
-        left, right = self._parts[token]
+        left, right = self.parts[token]
         return (
             self.born[left] < rank > self.born[right]
             and self.is_reached(left)
@@ -68,7 +68,7 @@ class Derivations:
         merges first: hence < for the left end and <= for the right one, and a left symbol that is
         born at the rank at which a right one ends still meets it.
         """
-        born, parts, rank_of = self.born, self._parts, self._ranks.get
+        born, parts, rank_of = self.born, self.parts, self._ranks.get
         left_end = right_end = end  # the ranks at which left and right merge into another token
         left_born, right_born = born[left], born[right]
         while left_born >= 0 or right_born >= 0:

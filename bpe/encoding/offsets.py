@@ -13,13 +13,13 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from bpe.encoding.added import _WHITE_SPACE, AddedTokens
+from bpe.encoding.added import WHITE_SPACE, AddedTokens
 from bpe.encoding.pretokenize import PreTokenizer, Splitter
 from bpe.encoding.unicode16 import normalize, normalize_unicode9
 from bpe.spec import AddedToken, Normalize, Prepend, Replace
 
 Span = tuple[int, int]  # first character, and the one after the last
-_SPACE = _WHITE_SPACE + "\u0120"  # the latter is the printable form of U+0020
+_SPACE = WHITE_SPACE + "\u0120"  # the latter is the printable form of U+0020
 
 
 def encode_with_offsets(
@@ -83,7 +83,7 @@ def _spans(
             else:
                 found = _pieces(normalized[first:last], first, pre_tokenizer, ids_of, token_bytes)
             for id, i, j in found:
-                begin, end = _source(places, i, j)
+                begin, end = source_span(places, i, j)
                 yield id, start + begin, start + end, normalized[first:last] if inner else None
 
 
@@ -125,7 +125,7 @@ def split_with_places(text: str, pre_tokenizer: PreTokenizer) -> list[tuple[str,
     return placed
 
 
-def _source(places: list[Span] | None, i: int, j: int) -> Span:
+def source_span(places: list[Span] | None, i: int, j: int) -> Span:
     """The span of the text as given for characters i to j of the normalized one."""
     if places is None:
         return i, j
@@ -149,7 +149,7 @@ def align(text: str, pre_tokenizer: PreTokenizer) -> tuple[str, list[Span] | Non
         else:  # each character by itself
             parts = [(run(char), (i, i + 1)) for i, char in enumerate(text)]
         text = "".join(new for new, _ in parts)
-        places = [_source(places, *span) for new, span in parts for _ in new]
+        places = [source_span(places, *span) for new, span in parts for _ in new]
     return text, places
 
 

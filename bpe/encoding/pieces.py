@@ -49,38 +49,38 @@ class PieceCache(_Cache):
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(self._ids_of)
-        self._whole_pieces: Mapping[bytes, int] = {}  # pieces that are never merged
+        self.whole_pieces: Mapping[bytes, int] = {}  # pieces that are never merged
         self._parts: _Cache = self  # a part of a piece -> its ids
         if spec.ignore_merges:  # but a control token never comes out of plain text
             special_ids = {token.id for token in spec.added_tokens if token.special}
-            self._whole_pieces = {t: id for t, id in spec.vocab.items() if id not in special_ids}
+            self.whole_pieces = {t: id for t, id in spec.vocab.items() if id not in special_ids}
             self._parts = _Cache(self._merge)  # a part is no piece: it is merged
         single_bytes = (bytes([byte]) for byte in range(256))
-        self._byte_ids = {
+        self.byte_ids = {
             token[0]: spec.vocab[token] for token in single_bytes if token in spec.vocab
         }
         if spec.equal_ranks:
             rank_of = {id: rank for rank, id in enumerate(dict.fromkeys(spec.merged))}
-            self._ranks = {pair: rank_of[id] for pair, id in zip(spec.merges, spec.merged)}
-            self._results = tuple(rank_of)
+            self.ranks = {pair: rank_of[id] for pair, id in zip(spec.merges, spec.merged)}
+            self.results = tuple(rank_of)
         else:
-            self._ranks = dict(zip(spec.merges, range(len(spec.merges))))
-            self._results = spec.merged
+            self.ranks = dict(zip(spec.merges, range(len(spec.merges))))
+            self.results = spec.merged
         self._vocab = spec.vocab
-        self._derivations = Derivations(spec.vocab, spec.merges, spec.merged, self._ranks)
+        self.derivations = Derivations(spec.vocab, spec.merges, spec.merged, self.ranks)
         self._borders: Borders | None = None  # found when there is text to cut
         self._num_uncut = 0
 
     def _ids_of(self, piece: str) -> tuple[int, ...]:
         data = piece.encode()
         token = self._vocab.get(data)
-        if token is not None and (data in self._whole_pieces or self._is_reached(data, token)):
+        if token is not None and (data in self.whole_pieces or self._is_reached(data, token)):
             return (token,)
         if len(data) - len(piece) >= 4:  # at least two characters that are not ASCII
             parts = self._cut(piece)
             if len(parts) > 1:
                 return tuple(chain.from_iterable(map(self._parts.__getitem__, parts)))
-        return self._merge_bytes(data)
+        return self.merge_bytes(data)
 
     def _merge(self, part: str) -> tuple[int, ...]:
         """The ids of a part of a piece: they never depend on what else is a token."""
@@ -88,27 +88,35 @@ class PieceCache(_Cache):
         token = self._vocab.get(data)
         if token is not None and self._is_reached(data, token):
             return (token,)
-        return self._merge_bytes(data)
+        return self.merge_bytes(data)
 
-    def _merge_bytes(self, data: bytes) -> tuple[int, ...]:
+    def merge_bytes(self, data: bytes) -> tuple[int, ...]:
+        """The ids that merging gives for bytes, whether or not they are a token."""
         merge = merge_short if len(data) <= LONGEST_SHORT_PIECE else merge_long
-        return tuple(merge(self._ids_of_bytes(data), self._ranks, self._results))
+        return tuple(merge(self.ids_of_bytes(data), self.ranks, self.results))
 
     def _is_reached(self, data: bytes, token: int) -> bool:
         """Whether merging the bytes of a token surely gives it."""
-        return len(data) <= LONGEST_SHORT_PIECE and self._derivations.is_reached(token)
+        return len(data) <= LONGEST_SHORT_PIECE and self.derivations.is_reached(token)
 
     def _cut(self, piece: str) -> list[str]:
         if self._borders is None:
             self._num_uncut += 1
             if self._num_uncut <= MAX_UNCUT_PIECES:
                 return [piece]
-            self._borders = Borders(self._vocab)
-        return self._borders.cut(piece)
+        return self.borders.cut(piece)
 
-    def _ids_of_bytes(self, data: bytes) -> list[int]:
+    @property
+    def borders(self) -> Borders:
+        """Where a piece may be cut; found when first asked for."""
+        if self._borders is None:
+            self._borders = Borders(self._vocab)
+        return self._borders
+
+    def ids_of_bytes(self, data: bytes) -> list[int]:
+        """The id of each byte. ValueError for one that has none."""
         try:
-            return [self._byte_ids[byte] for byte in data]
+            return [self.byte_ids[byte] for byte in data]
         except KeyError as error:
             raise ValueError(
                 f"this vocabulary has no token for the byte {error.args[0]:02X}, which the text "

@@ -57,15 +57,15 @@ class Splitter:
         self._as_classed = as_classed
         self._runs_until_wide = RUNS_UNTIL_WIDE
         try:
-            self._see = Twin(step.pattern, as_classed).see
+            self.see = Twin(step.pattern, as_classed).see
         except NoTwin:
             pattern = _compile(step.pattern)
-            self._see = lambda text: (pattern, as_classed(text), [(0, len(text))])
+            self.see = lambda text: (pattern, as_classed(text), [(0, len(text))])
             self._runs_until_wide = inf
 
     def split(self, text: str) -> list[str]:
         """The pieces of text, in order."""
-        pattern, seen, replaced = self._see(text)
+        pattern, seen, replaced = self.see(text)
         if replaced:
             self._count(replaced)
         if self._leaves_no_gaps or (self._is_simple and not pattern.groups):
@@ -76,13 +76,13 @@ class Splitter:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where the pieces of text are: (start, end) of each."""
-        return self._spans(*self._see(text)[:2])
+        return self._spans(*self.see(text)[:2])
 
     def _count(self, replaced: list[tuple[int, int]]) -> None:
         self._runs_until_wide -= len(replaced)
         if self._runs_until_wide < 0:
             self._runs_until_wide = inf
-            self._see = Twin(self.step.pattern, self._as_classed, wide=True).see
+            self.see = Twin(self.step.pattern, self._as_classed, wide=True).see
 
     def _spans(self, pattern: re.Pattern | regex.Pattern, text: str) -> list[tuple[int, int]]:
         parts: list[tuple[int, int, bool]] = []  # start, end, is a match

@@ -18,10 +18,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bpe.encoding.added import _WHITE_SPACE
+from bpe.encoding.added import WHITE_SPACE
 from bpe.lab.characters import is_invisible, shown
 from bpe.lab.contexts import Completions, Kinds, Neighbours, parts
-from bpe.lab.explanation import Merger
 from bpe.spec import Lowercase, Normalize
 from bpe.tokenizer import Tokenizer
 
@@ -156,8 +155,8 @@ def audit(tokenizer: Tokenizer, *, num_rows: int | None = None) -> Audit:
         num_added=num_added,
         entries=tuple(entries),
         duplicates=_duplicates(tokenizer, texts),
-        white_space=tuple(id for id in blank if not texts[id].strip(_WHITE_SPACE)),
-        invisible=tuple(id for id in blank if texts[id].strip(_WHITE_SPACE)),
+        white_space=tuple(id for id in blank if not texts[id].strip(WHITE_SPACE)),
+        invisible=tuple(id for id in blank if texts[id].strip(WHITE_SPACE)),
         repeated_merges=tuple(pair for pair, n in Counter(spec.merges).items() if n > 1),
         unmade=tuple(sorted(_unmade(tokenizer, added_ids))),
         nested_added=tuple(_nested(tokenizer)),
@@ -174,12 +173,11 @@ class _Search:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._pre_tokenizer = tokenizer._pre_tokenizer
+        self._inside = tokenizer.inside
+        self._pre_tokenizer = self._inside.pre_tokenizer
         self._pre_tokenizer.require_text("audit")
-        self._whole_pieces = tokenizer._pieces._whole_pieces
         self._vocab = tokenizer.spec.vocab
-        self._merge = Merger(tokenizer).ids
-        self._is_reached = tokenizer._pieces._derivations.is_reached
+        self._merge = self._inside.merge_bytes
         self._neighbours = Neighbours(self._pre_tokenizer)
         self._kinds = Kinds.of_tokenizer(self._pre_tokenizer)
         # Of the Unicode forms, and of lower case, every substring of a result is one itself
@@ -208,7 +206,8 @@ class _Search:
         if text is None:
             no_text = "no UTF-8 text has these bytes"
             return "partial UTF-8", no_text if parts(data) is None else ""
-        stretches = list(self._tokenizer._added.cut(text, self._tokenizer._specials))
+        added = self._inside.added
+        stretches = added.cut(text, added.special)
         if any(not isinstance(stretch, str) for stretch in stretches):
             return "added token", ""
         normalized = self._pre_tokenizer.normalize(text)
@@ -219,7 +218,7 @@ class _Search:
             return "prefix space", shown(pieces[0])
         if pieces != [text]:
             return "regex", " │ ".join(map(shown, pieces))
-        ids = self._tokenizer._pieces[text]
+        ids = self._inside.ids_of_piece(text)
         return "merges", " │ ".join(shown(self._tokenizer.id_to_token(i)) for i in ids)
 
     def _is_possible(self, text: str | None, data: bytes, id: int, reason: str) -> bool:
@@ -228,9 +227,9 @@ class _Search:
             return False
         if parts(data) is None:
             return False
-        if data in self._whole_pieces:
+        if data in self._inside.whole_pieces:
             return True
-        return self._is_reached(id) or self._merge(data) == [id]
+        return self._inside.is_reached(id) or self._merge(data) == (id,)
 
     def _witness(self, text: str | None, data: bytes, id: int) -> str | None:
         """A text whose ids hold the entry's."""
@@ -260,7 +259,7 @@ def _text(data: bytes) -> str | None:
 
 
 def _duplicates(tokenizer: Tokenizer, texts: dict[int, str]) -> dict[str, tuple[int, ...]]:
-    normalize = tokenizer._pre_tokenizer.normalize
+    normalize = tokenizer.inside.pre_tokenizer.normalize
     groups: dict[str, list[int]] = {}
     for id, text in texts.items():
         normalized = normalize(text)

@@ -87,7 +87,7 @@ class Branches:
 
     def matches(self, text: str) -> list[tuple[int, int, int]]:
         """(start, stop, number of the branch, from 1 on) of each match that is not empty."""
-        pattern, seen, _ = self._splitter._see(text)
+        pattern, seen, _ = self._splitter.see(text)
         compiled = _compiled(pattern, len(self.sources))
         spans = (match.span() for match in pattern.finditer(seen))
         return [(*span, _branch(compiled, seen, *span)) for span in spans if span[0] < span[1]]

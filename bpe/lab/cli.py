@@ -196,7 +196,8 @@ def _audit(options: argparse.Namespace, load: Load, texts: Texts) -> int:
         _print_json({"faults": missing}) if options.json else _print(missing)
         return FOUND
     found = audit(tokenizer, num_rows=num_rows_of(name))
-    names = {id: shown(tokenizer.id_to_token(id)) for id in tokenizer._token_bytes}
+    ids = [*tokenizer.spec.token_bytes, *(token.id for token in tokenizer.spec.added_tokens)]
+    names = {id: shown(tokenizer.id_to_token(id)) for id in ids}
     if options.html:
         from bpe.lab.html import audit_page
 

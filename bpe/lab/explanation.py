@@ -8,15 +8,13 @@ an explanation is shown (terminal.py, html.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from itertools import accumulate
 
 from bpe.encoding.added import AddedTokens
-from bpe.encoding.borders import Borders
 from bpe.encoding.merge import merge_long, merge_short
-from bpe.encoding.offsets import Span, _source, align
+from bpe.encoding.offsets import Span, align, source_span
 from bpe.encoding.pieces import LONGEST_SHORT_PIECE
 from bpe.encoding.pretokenize import Splitter
 from bpe.lab.branches import Branches, meaning
@@ -179,7 +177,7 @@ def explain(
     options = {"allowed_special": allowed_special, "added_tokens": added_tokens}
     spans = tokenizer.encode_with_offsets(text, **options)
     replay = _Replay(tokenizer)
-    forbidden = tokenizer._forbidden(allowed_special)
+    forbidden = tokenizer.inside.added.forbidden(allowed_special)
     stretches, changes = replay.run(text, forbidden, added_tokens)
     tokens = tuple(_tokens(tokenizer, stretches, spans))
     explanation = Explanation(
@@ -189,17 +187,13 @@ def explain(
         changes=tuple(changes),
         stretches=tuple(stretches),
         boundaries=tuple(replay.boundaries(stretches, tokens)),
-        normalizer=tuple(_name_of_step(step) for step, _ in tokenizer._pre_tokenizer.normalizer),
+        normalizer=tuple(replay.names_of_steps()),
         patterns=tuple(tuple(step.sources) if step else ("",) for step in replay.branches),
         token_bytes=replay.token_bytes(stretches),
     )
     found, wanted = list(explanation.ids), [id for id, _, _ in spans]
     assert found == wanted, f"the replay gives {found}, encode gives {wanted}"
     return explanation
-
-
-def _name_of_step(step: object) -> str:
-    return getattr(step, "form", None) or type(step).__name__
 
 
 def _tokens(
@@ -217,20 +211,25 @@ class _Replay:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._pre_tokenizer = tokenizer._pre_tokenizer
+        self._inside = tokenizer.inside
+        self._pre_tokenizer = self._inside.pre_tokenizer
         self._pre_tokenizer.require_text("explain")
-        self._pieces = tokenizer._pieces
         self._merger = Merger(tokenizer)
         self.branches = [
             Branches(step) if isinstance(step, Splitter) else None
             for step in self._pre_tokenizer.steps
         ]
 
+    def names_of_steps(self) -> Iterator[str]:
+        """The names of the normalizer's steps."""
+        for step, _ in self._pre_tokenizer.normalizer:
+            yield getattr(step, "form", None) or type(step).__name__
+
     def run(
         self, text: str, forbidden: Collection[AddedToken], added_tokens: bool
     ) -> tuple[list[Stretch], list[Change]]:
         """What encode_with_offsets (offsets.py) does, with everything in between kept."""
-        added = self._tokenizer._added
+        added = self._inside.added
         if not added_tokens:
             added = AddedTokens((), self._pre_tokenizer.normalize)
         stretches: list[Stretch] = []
@@ -240,9 +239,9 @@ class _Replay:
                 stretches.append(Stretch(start, stop, text[start:stop], token=token))
                 continue
             normalized, places = align(text[start:stop], self._pre_tokenizer)
-            changes += _changes(text[start:stop], normalized, places, start)
+            changes += changes_of(text[start:stop], normalized, places, start)
             for first, last, inner in added.normalized.spans(normalized, forbidden):
-                begin, end = (start + i for i in _source(places, first, last))
+                begin, end = (start + i for i in source_span(places, first, last))
                 part = normalized[first:last]
                 pieces = () if inner else tuple(self._split(part, first, places, start))
                 stretches.append(Stretch(begin, end, part, pieces, inner))
@@ -258,7 +257,7 @@ class _Replay:
         for piece, start, num_inserted, cuts in placed:
             begin = first + start
             end = begin + len(piece) - num_inserted
-            begin, end = (shift + i for i in _source(places, begin, end))
+            begin, end = (shift + i for i in source_span(places, begin, end))
             yield self._piece(piece, begin, end, num_inserted, cuts)
 
     def _step(
@@ -276,9 +275,9 @@ class _Replay:
 
     def _piece(self, text: str, start: int, stop: int, inserted: int, cuts: tuple) -> Piece:
         data = text.encode()
-        byte_ids = tuple(self._pieces._ids_of_bytes(data))
-        ids = self._pieces[text]
-        is_whole = data in self._pieces._whole_pieces
+        byte_ids = tuple(self._inside.ids_of_bytes(data))
+        ids = self._inside.ids_of_piece(text)
+        is_whole = data in self._inside.whole_pieces
         merges = () if is_whole else tuple(self._merger.trace(text))
         assert is_whole or len(ids) == len(byte_ids) - len(merges), f"{text!r} merges otherwise"
         return Piece(text, start, stop, inserted, cuts, is_whole, byte_ids, merges, ids)
@@ -335,7 +334,9 @@ class _Replay:
         return {id: self._tokenizer.id_to_token(id) for id in sorted(ids)}
 
 
-def _changes(text: str, normalized: str, places: list[Span] | None, shift: int) -> Iterator[Change]:
+def changes_of(
+    text: str, normalized: str, places: list[Span] | None, shift: int
+) -> Iterator[Change]:
     """The spans of text that normalization changed, with what they became."""
     if places is None:
         return
@@ -393,41 +394,40 @@ class _Watched(list):
         super().__setitem__(place, merged)
 
 
+class _RanksWithout:
+    """ranks without one pair, as far as merging asks: as fast as a copy, and none is made."""
+
+    def __init__(self, without: Pair, ranks: Mapping[Pair, int]) -> None:
+        rank_of = ranks.get
+
+        def get(pair: Pair, default: int | None = None) -> int | None:
+            return default if pair == without else rank_of(pair, default)
+
+        self.get = get
+
+
 class Merger:
     """The merges of one tokenizer, and what would happen without one of them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._pieces = tokenizer._pieces
+        self._inside = inside = tokenizer.inside
         self._vocab = tokenizer.spec.vocab
         self._bytes = tokenizer.spec.token_bytes
-        self._ranks, self._results = self._pieces._ranks, self._pieces._results
-        self._parts = self._pieces._derivations._parts  # token -> its halves
+        self._ranks, self._results, self._parts = inside.ranks, inside.results, inside.parts
         self._why_of: dict[str, list[tuple[int, dict]]] = {}  # parts met before
-
-    @cached_property
-    def _borders(self) -> Borders:
-        if self._pieces._borders is None:
-            self._pieces._borders = Borders(self._vocab)
-        return self._pieces._borders
 
     def trace(self, piece: str) -> Iterator[Merge]:
         """The merges of a piece in the order in which merging a piece makes them."""
-        watched = _Watched(self._pieces._ids_of_bytes(piece.encode()))
+        watched = _Watched(self._inside.ids_of_bytes(piece.encode()))
         merge_short(watched, self._ranks, self._results)
         for place, left, right, merged in watched.merges:
             yield Merge(place, left, right, merged, self._ranks[left, right])
 
-    def ids(self, data: bytes, without: Pair | None = None) -> list[int]:
-        """What merging gives for bytes, as if the vocabulary lacked one of its merges."""
-        ids = self._pieces._ids_of_bytes(data)
+    def ids_without(self, pair: Pair, data: bytes) -> list[int]:
+        """What merging would give for bytes if the vocabulary lacked one of its merges."""
+        ids = self._inside.ids_of_bytes(data)
         merge = merge_short if len(data) <= LONGEST_SHORT_PIECE else merge_long
-        if without is None:
-            return merge(ids, self._ranks, self._results)
-        rank = self._ranks.pop(without)
-        try:
-            return merge(ids, self._ranks, self._results)
-        finally:
-            self._ranks[without] = rank
+        return merge(ids, _RanksWithout(pair, self._ranks), self._results)
 
     def why_apart(self, piece: Piece) -> list[dict]:
         """The reason for each boundary inside a piece.
@@ -437,7 +437,7 @@ class Merger:
         """
         reasons: dict[int, dict] = {}  # the boundary's byte in the piece -> its reason
         start = 0
-        for part in self._borders.cut(piece.text):
+        for part in self._inside.cut(piece.text):
             if part not in self._why_of:
                 self._why_of[part] = list(self._why_apart(part))
             reasons |= {start + end: why for end, why in self._why_of[part]}
@@ -449,7 +449,7 @@ class Merger:
     def _why_apart(self, part: str) -> Iterator[tuple[int, dict]]:
         data = part.encode()
         rivals = self._rivals(part)
-        final = self.ids(data)
+        final = self._inside.merge_bytes(data)
         ends_without = _EndsWithout(self, data)
         end = 0
         for left, right in zip(final, final[1:]):
@@ -458,7 +458,7 @@ class Merger:
 
     def _rivals(self, part: str) -> dict[int, list[tuple[Pair, Pair]]]:
         """A byte of part -> the pairs that could have merged across it: (pair, what came first)."""
-        symbols = list(self._pieces._ids_of_bytes(part.encode()))
+        symbols = list(self._inside.ids_of_bytes(part.encode()))
         starts = list(range(len(symbols)))
         rivals: dict[int, list[tuple[Pair, Pair]]] = {}
         for merge in self.trace(part):
@@ -488,7 +488,7 @@ class Merger:
                 return self._leftmost(pair, blocker)
         return self._no_merge(left, right)
 
-    def ends(self, ids: list[int]) -> set[int]:
+    def ends(self, ids: Sequence[int]) -> set[int]:
         """How many bytes come before the end of each token."""
         return set(accumulate(len(self._bytes[id]) for id in ids))
 
@@ -538,7 +538,7 @@ class _EndsWithout(dict[Pair, set[int]]):
         self._merger, self._data = merger, data
 
     def __missing__(self, pair: Pair) -> set[int]:
-        self[pair] = ends = self._merger.ends(self._merger.ids(self._data, without=pair))
+        self[pair] = ends = self._merger.ends(self._merger.ids_without(pair, self._data))
         return ends
 
 

@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bpe.encoding.offsets import _source, align, split_with_places
+from bpe.encoding.offsets import align, source_span, split_with_places
+from bpe.encoding.pretokenize import PreTokenizer
 from bpe.lab.characters import described
-from bpe.lab.explanation import Change, _changes
+from bpe.lab.explanation import Change, changes_of
 from bpe.spec import AddedToken
 from bpe.tokenizer import Tokenizer
 
@@ -72,8 +73,9 @@ def roundtrip(
         return missing
     found: list[Loss] = []
     parts: list[str] = []  # what comes back, stretch by stretch
-    forbidden = tokenizer._forbidden(allowed_special)
-    for start, stop, token in tokenizer._added.raw.spans(text, forbidden):
+    added = tokenizer.inside.added
+    forbidden = added.forbidden(allowed_special)
+    for start, stop, token in added.raw.spans(text, forbidden):
         if token:
             found += _swallowed(where, text, start, stop, token)
             parts.append(token.content)
@@ -113,20 +115,20 @@ def _stretch(
 ) -> tuple[str, list[Loss]]:
     """(what comes back of a stretch between added tokens, the losses in it)."""
     start, stop = span
-    pre_tokenizer = tokenizer._pre_tokenizer
+    added, pre_tokenizer = tokenizer.inside.added, tokenizer.inside.pre_tokenizer
     normalized, places = align(text[start:stop], pre_tokenizer)
     losses = [
         where.loss("normalized", change.start, change.stop, change.after)
-        for change in _changes(text[start:stop], normalized, places, start)
+        for change in changes_of(text[start:stop], normalized, places, start)
     ]
     parts: list[str] = []
-    for first, last, inner in tokenizer._added.normalized.spans(normalized, forbidden):
+    for first, last, inner in added.normalized.spans(normalized, forbidden):
         changes = list(
             _of_token(normalized, first, last, inner, pre_tokenizer.normalize)
-            if inner else _of_pieces(tokenizer, normalized, first, last)
+            if inner else _of_pieces(pre_tokenizer, normalized, first, last)
         )  # fmt: skip
         for kind, change in changes:
-            i, j = _source(places, change.start, change.stop)
+            i, j = source_span(places, change.start, change.stop)
             losses.append(where.loss(kind, start + i, start + j, change.after))
         if inner:
             parts.append(inner.content)
@@ -149,13 +151,11 @@ def _of_token(
 
 
 def _of_pieces(
-    tokenizer: Tokenizer, normalized: str, first: int, last: int
+    pre_tokenizer: PreTokenizer, normalized: str, first: int, last: int
 ) -> Iterator[tuple[str, Change]]:
     """What the pre-tokenizer drops between pieces, and the spaces that it puts in front of them."""
     end = first
-    for piece, at, num_inserted in split_with_places(
-        normalized[first:last], tokenizer._pre_tokenizer
-    ):
+    for piece, at, num_inserted in split_with_places(normalized[first:last], pre_tokenizer):
         start = first + at
         if end < start:
             yield "dropped", Change(end, start, normalized[end:start], "")
@@ -168,7 +168,7 @@ def _of_pieces(
 
 def _without_token(tokenizer: Tokenizer, text: str) -> Iterator[int]:
     """The places of characters that this vocabulary lacks a byte for."""
-    known = tokenizer._pieces._byte_ids.keys()
+    known = tokenizer.inside.known_bytes
     if len(known) == 256:
         return
     lacking = {char for char in set(text) if not known >= {*char.encode()}}

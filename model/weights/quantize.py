@@ -206,9 +206,7 @@ def pack(weight: mx.array, scheme: Scheme) -> dict[str, mx.array]:
 def unpack(parts: Mapping[str, mx.array], scheme: Scheme) -> mx.array:
     """The inverse of `pack`, but for what packing lost; in the type of the scales if affine, else
     in float32."""
-    array = mx.dequantize(
-        parts["weight"], parts["scales"], parts.get("biases"), **scheme.options()
-    )
+    array = mx.dequantize(parts["weight"], parts["scales"], parts.get("biases"), **scheme.options())
     return array if scheme.has_biases else array.astype(mx.float32)
 
 
@@ -309,9 +307,7 @@ def _scheme(where: str, given: Mapping[str, Any]) -> Scheme:
         raise ValueError(f"{where}: {error}") from None
 
 
-def schemes_of(
-    m: nn.Module, tensors: Mapping[str, Any], block: Block | None
-) -> dict[str, Scheme]:
+def schemes_of(m: nn.Module, tensors: Mapping[str, Any], block: Block | None) -> dict[str, Scheme]:
     """Path -> scheme of each matrix of m that the tensors hold in packed form.
 
     tensors: name -> anything with `dtype` ("U8", "F16", ...) and `shape`. Raises ValueError where

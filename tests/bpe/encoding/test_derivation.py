@@ -85,5 +85,5 @@ def test_genuine_tokens(genuine, name):
     """Each of a thousand tokens, against merging its bytes."""
     pieces = genuine(name)._pieces
     for data, token in random.Random(3).sample(sorted(genuine(name).spec.vocab.items()), 1000):
-        merged = merge_slowly(pieces._ids_of_bytes(data), pieces._ranks, pieces._results)
-        assert pieces._derivations.is_reached(token) == (merged == [token]), data
+        merged = merge_slowly(pieces.ids_of_bytes(data), pieces.ranks, pieces.results)
+        assert pieces.derivations.is_reached(token) == (merged == [token]), data

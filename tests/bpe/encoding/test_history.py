@@ -39,7 +39,7 @@ def slow_ids(tokenizer, text):
             ids.append(whole)
         else:
             bytes_ = [spec.vocab[bytes([byte])] for byte in data]
-            ids += merge_slowly(bytes_, table._ranks, table._results)
+            ids += merge_slowly(bytes_, table.ranks, table.results)
     return ids
 
 

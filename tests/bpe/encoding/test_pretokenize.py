@@ -77,16 +77,16 @@ def test_cutting_at_a_border_changes_nothing(tiny, split, numbers):
 @pytest.mark.parametrize("split", _CUT_BEFORE_WORDS)
 def test_these_patterns_leave_no_gaps(split):
     splitter, every = Splitter(split, str), "".join(map(chr, range(0, 0x110000, 7)))
-    pattern, seen, _ = splitter._see(every)
+    pattern, seen, _ = splitter.see(every)
     assert sum(map(len, pattern.findall(seen))) == len(every)
 
 
 def test_a_splitter_widens_once_much_was_replaced(monkeypatch):
     monkeypatch.setattr("bpe.encoding.pretokenize.RUNS_UNTIL_WIDE", 3)
     splitter, text = Splitter(Split(QWEN_PATTERN), with_unicode16_classes), "né né 中文 😀 x"
-    before = splitter._see(text)[1]
+    before = splitter.see(text)[1]
     pieces = [splitter.split(text) for _ in range(3)]
-    assert splitter._see(text)[1] != before  # fewer stand-ins
+    assert splitter.see(text)[1] != before  # fewer stand-ins
     assert pieces == [["né", " né", " 中文", " 😀", " x"]] * 3
 
 

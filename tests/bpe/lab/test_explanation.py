@@ -72,7 +72,7 @@ def test_genuine_merges_rebuild_the_ids(genuine, name):
             assert replayed(explanation.to_dict()) == list(explanation.ids)
             assert "".join(s.text for s in explanation.stretches) == "".join(
                 stretch if isinstance(stretch, str) else text[s.start : s.stop]
-                for stretch, s in zip(tokenizer._added.cut(text), explanation.stretches)
+                for stretch, s in zip(tokenizer.inside.added.cut(text), explanation.stretches)
             )
 
 
@@ -108,7 +108,7 @@ def test_no_merge_means_that_no_single_merge_is_in_the_way():
     checked = 0
     for _ in range(60):
         tokenizer = tokenizer_of(rng, shuffled=True, pre_tokenizer=(Split(r"[\s\S]+"),))
-        pieces = tokenizer._pieces
+        inside = tokenizer.inside
         text = random_text(rng, longest=14)
         data = text.encode()
         explanation = explain(tokenizer, text)
@@ -116,12 +116,12 @@ def test_no_merge_means_that_no_single_merge_is_in_the_way():
             if boundary.kind != "no merge":
                 continue
             left, right = (explanation.ids[boundary.index - 1], explanation.ids[boundary.index])
-            assert (left, right) not in pieces._ranks
+            assert (left, right) not in inside.ranks
             for merge in explanation.pieces[0].merges:
-                ranks = {p: r for p, r in pieces._ranks.items() if p != (merge.left, merge.right)}
-                ids = merge_slowly(data, ranks, pieces._results)
+                ranks = {p: r for p, r in inside.ranks.items() if p != (merge.left, merge.right)}
+                ids = merge_slowly(data, ranks, inside.results)
                 if end not in ends(tokenizer, ids):  # then it freed a pair, but took no half of it
-                    assert not touches(tokenizer, explanation.pieces[0], merge, end, pieces._ranks)
+                    assert not touches(tokenizer, explanation.pieces[0], merge, end, inside.ranks)
             checked += 1
     assert checked > 50
 
@@ -152,7 +152,7 @@ def test_the_reasons_by_name(qwen3):
     assert found["1", "2"].branches == (3, 3)
     assert found["2", "<think>"].kind == found["<think>", "aaa"].kind == "added token"
     blocked = found["␣ré", "sum"]
-    ranks = qwen3._pieces._ranks
+    ranks = qwen3.inside.ranks
     as_ids = [tuple(map(qwen3.token_to_id, pair)) for pair in (("é", "s"), ("s", "um"))]
     assert (blocked.kind, blocked.pair, blocked.blocker) == ("blocked", *as_ids)
     assert (blocked.pair_rank, blocked.blocker_rank) == tuple(map(ranks.get, as_ids))
@@ -201,12 +201,12 @@ def test_dropped_and_inserted_text():
 def test_a_piece_that_is_looked_up_whole(genuine):
     """Llama 3 has tokens that merging can't reach, only the look-up of a whole piece."""
     llama3 = genuine("llama3")
-    pieces = llama3._pieces
+    inside = llama3.inside
     token = next(
         data.decode()
         for data, id in llama3.spec.vocab.items()
-        if data.isalpha() and not pieces._derivations.is_reached(id)
-        and merge_slowly(pieces._ids_of_bytes(data), pieces._ranks, pieces._results) != [id]
+        if data.isalpha() and not inside.is_reached(id)
+        and merge_slowly(inside.ids_of_bytes(data), inside.ranks, inside.results) != [id]
     )  # fmt: skip
     explanation = explain(llama3, token)
     assert explanation.pieces[0].is_whole
