@@ -139,9 +139,8 @@ _REASONING = ("reasoning_content", "thinking", "reasoning")
 def _as_template_sees(message: Mapping[str, Any]) -> dict[str, Any]:
     """The message as transformers hands it over: no None fields, reasoning under all its names."""
     message = {key: value for key, value in message.items() if value is not None}
-    if reasoning := next((message[name] for name in _REASONING if name in message), None):
-        return {"thinking": reasoning, **message, "reasoning_content": reasoning}
-    return message
+    given = [message[name] for name in _REASONING if name in message]  # "" is given as well
+    return {"thinking": given[0], **message, "reasoning_content": given[0]} if given else message
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -294,6 +294,9 @@ def test_reasoning_has_all_its_names(tiny, name):
     assert render(tiny, template, [{"role": "assistant", name: "r"}]) == "rr"
     both = [{"role": "assistant", "reasoning_content": "a", "thinking": "b"}]
     assert render(tiny, template, both) == "ba"
+    template = "{{ messages[0].reasoning_content is defined }}{{ messages[0].thinking == '' }}"
+    assert render(tiny, template, [{"role": "assistant", name: ""}]) == "TrueTrue"
+    assert render(tiny, template, [{"role": "assistant", name: None}]) == "FalseFalse"
 
 
 def test_objects_become_plain_data(tiny):
