@@ -42,6 +42,14 @@ class _Mark(NamedTuple):
     suffix: str | None  # None: prefix is the whole token
 
 
+class _Site(NamedTuple):
+    """A literal or variable of the template, whose text may be given with marks or without."""
+
+    key: str  # the variable that gives its text
+    text: str  # what the template has there
+    name: str | None  # the variable that it is in the template, if it is one
+
+
 class Marked:
     """A template with marks that can be switched on, for one set of control tokens."""
 
@@ -50,17 +58,13 @@ class Marked:
         tree = environment.parse(source)
         self._source = source
         self._controls = frozenset(controls)
-        # Of each site: the variable that gives its text, what the template has there, and the
-        # variable that it is in the template, if it is one.
-        self._keys: list[str] = []
-        self._texts: list[str] = []
-        self._named: list[str | None] = []
+        self._sites: list[_Site] = []
         self._marks: list[_Mark] = []
         literals = "".join(map(literal, tree.find_all((nodes.TemplateData, nodes.Const))))
         self._in_literals = frozenset(text for text in self._controls if text in literals)
         self._place_marks(tree)
         self.template = environment.from_string(tree)
-        self._enabled = frozenset(range(len(self._keys)))  # the sites that were right last time
+        self._enabled = frozenset(range(len(self._sites)))  # the sites that were right last time
 
     # --- reading the template ------------------------------------------------------------------
 
@@ -73,13 +77,13 @@ class Marked:
         def site(node: nodes.Expr) -> int:
             name = node.name if isinstance(node, nodes.Name) else None
             is_set = name in assigned  # then its value is marked before, once for all places
-            number = sites.setdefault(name if is_set else id(node), len(self._keys))
-            if number == len(self._keys):
-                self._keys.append(name if is_set else _SITE.format(number))
-                self._texts.append(literal(node))
-                self._named.append(name)
+            number = sites.setdefault(name if is_set else id(node), len(self._sites))
+            if number == len(self._sites):
+                key = name if is_set else _SITE.format(number)
+                self._sites.append(_Site(key, literal(node), name))
             if not is_set:
-                replaced[id(node)] = nodes.Name(self._keys[number], "load", lineno=node.lineno)
+                key = self._sites[number].key
+                replaced[id(node)] = nodes.Name(key, "load", lineno=node.lineno)
             return number
 
         for chain in chains(tree):
@@ -203,8 +207,7 @@ class Marked:
                     char = marks[2 * number + 1 - order]
                     inserted.setdefault(site, []).append((place, order, char))
         values: dict[str, Any] = {}
-        sites = zip(self._keys, self._texts, self._named)
-        for site, (key, text, name) in enumerate(sites):
+        for site, (key, text, name) in enumerate(self._sites):
             if name is None:
                 value = _inserted(text, inserted.get(site, ()))
             elif name not in variables:
@@ -222,16 +225,15 @@ class Marked:
         """The sites whose marks change nothing, and the rendering with them."""
         enabled: frozenset[int] = frozenset()
         marked = attempt(enabled)
-        step = len(self._keys)  # sites tried together, fewer and fewer
-        waiting = [range(len(self._keys))] if marked is not None else []
+        waiting = [range(len(self._sites))] if marked is not None else []  # to be tried together
         while waiting:
             sites = waiting.pop()
             trial = attempt(enabled.union(sites))
             if trial is not None:
                 enabled, marked = enabled.union(sites), trial
             elif len(sites) > 1:
-                step = len(sites) // 2
-                waiting += [sites[step:], sites[:step]]
+                half = len(sites) // 2
+                waiting += [sites[half:], sites[:half]]
         return enabled, marked
 
     def _find(self, marked: _Cut) -> Iterator[Span]:
