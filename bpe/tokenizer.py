@@ -48,9 +48,10 @@ class Tokenizer:
         self._special_ids = frozenset(token.id for token in self._added.special)
         self._control_tokens = frozenset(t for t in spec.added_tokens if not t.is_word)
         self._control_texts = frozenset(token.content for token in self._control_tokens)
-        self._pieces = PieceCache(spec)
         if self._pre_tokenizer.cuts_bytes:
-            self._pieces = BytePieceCache(spec, self._pre_tokenizer.split_bytes)
+            self._pieces: PieceCache = BytePieceCache(spec, self._pre_tokenizer.split_bytes)
+        else:
+            self._pieces = PieceCache(spec)
         self._words: WordCache | None = None
         if self._pre_tokenizer.cuts_before_words:
             self._words = WordCache(self._pre_tokenizer, self._pieces, self._encode_pieces)

@@ -28,7 +28,5 @@ class BytePieceCache(PieceCache):
         return tuple(chain.from_iterable(map(self._ids_of_part, parts)))
 
     def _ids_of_part(self, data: bytes) -> tuple[int, ...]:
-        token = self._vocab.get(data)
-        if token is not None and (data in self.whole_pieces or self._is_reached(data, token)):
-            return (token,)
-        return self.merge_bytes(data)
+        whole = self.whole_pieces.get(data)
+        return self._merged(data) if whole is None else (whole,)

@@ -54,7 +54,8 @@ class PieceCache(_Cache):
         if spec.ignore_merges:  # but a control token never comes out of plain text
             special_ids = {token.id for token in spec.added_tokens if token.special}
             self.whole_pieces = {t: id for t, id in spec.vocab.items() if id not in special_ids}
-            self._parts = _Cache(self._merge)  # a part is no piece: it is merged
+            # A part is no piece: it is merged
+            self._parts = _Cache(lambda part: self._merged(part.encode()))
         single_bytes = (bytes([byte]) for byte in range(256))
         self.byte_ids = {
             token[0]: spec.vocab[token] for token in single_bytes if token in spec.vocab
@@ -82,9 +83,8 @@ class PieceCache(_Cache):
                 return tuple(chain.from_iterable(map(self._parts.__getitem__, parts)))
         return self.merge_bytes(data)
 
-    def _merge(self, part: str) -> tuple[int, ...]:
-        """The ids of a part of a piece: they never depend on what else is a token."""
-        data = part.encode()
+    def _merged(self, data: bytes) -> tuple[int, ...]:
+        """What merge_bytes gives, found sooner where it is known to be one token."""
         token = self._vocab.get(data)
         if token is not None and self._is_reached(data, token):
             return (token,)
